@@ -54,6 +54,7 @@ decode_and_encode! {
     core::Endpoints, core::Event, core::Namespace, core::Node, core::PersistentVolume,
     core::PersistentVolumeClaim, core::Pod, core::PodTemplate, core::ReplicationController, core::ResourceQuota,
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
+    networking::IPAddress,
     networking::NetworkPolicy, networking::ServiceCIDR, node::RuntimeClass,
     policy::PodDisruptionBudget, rbac::ClusterRole,
     rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding, storage::StorageClass,

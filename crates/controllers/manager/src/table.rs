@@ -243,6 +243,10 @@ const TABLE: &[Row] = &[
             controllers_network::add_endpoint_slice_mirroring(s, n);
         },
     ),
+    row("service-cidr-controller", &[], |s, _, _| {
+        // As upstream: five workers, without a flag.
+        controllers_network::add_service_cidr_controller(s, 5);
+    }),
     row(
         "node-lifecycle-controller",
         &["nodelifecycle"],
@@ -330,7 +334,6 @@ const ABSENT: &[(&str, &[&str])] = &[
         "service-ca-certificate-publisher-controller",
         &["service-ca-cert-publisher"],
     ),
-    ("service-cidr-controller", &[]),
     ("service-lb-controller", &["service"]),
     (
         "storageversion-garbage-collector-controller",

@@ -1,14 +1,16 @@
-//! Controllers of Services: they maintain EndpointSlices and Endpoints.
+//! Controllers of Services: they maintain EndpointSlices, Endpoints and ServiceCIDRs.
 
 mod backends;
 pub mod endpoints;
 pub mod mirror;
+pub mod service_cidrs;
 mod slices;
 pub mod slicing;
 pub mod trigger_time;
 
 pub use endpoints::add_endpoints_controller;
 pub use mirror::add_endpoint_slice_mirroring;
+pub use service_cidrs::add_service_cidr_controller;
 pub use slicing::add_endpoint_slice_controller;
 
 #[cfg(test)]

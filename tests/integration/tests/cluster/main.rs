@@ -17,6 +17,7 @@ mod pods;
 mod policies;
 mod quota;
 mod scheduling;
+mod service_cidrs;
 mod serving_approval;
 mod signing;
 mod statefulsets;

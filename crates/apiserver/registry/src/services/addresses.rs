@@ -17,6 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 // Random tries find a free address at once in a range that is not nearly full.
 const TRIES: usize = 64;
 const GROUP: &str = "networking.k8s.io";
+/// Name of the ServiceCIDR with the ranges of the flag.
+const DEFAULT: &str = "kubernetes";
 
 /// Returns the cluster IPs of a Service.
 pub(super) fn cluster_ips(service: &Value) -> Vec<IpAddr> {
@@ -146,29 +148,60 @@ impl Allocators {
         ))
     }
 
-    /// Returns the ranges of the flag, and of all ServiceCIDRs whose deletion was not requested.
+    /// Returns the ranges for new addresses, those of the flag first.
     pub(super) fn service_cidrs(&self, registry: &Registry) -> Vec<IpNet> {
         let Some(cache) = registry.caches.find_cache(GROUP, "servicecidrs") else {
             return self.options.cidrs.clone();
         };
-        let mut all = self.options.cidrs.clone();
-        for entry in cache.snapshot(0).range_entries("", "") {
-            let Ok(object) = entry.decode_tree() else {
-                continue;
-            };
-            let list = object.pointer("/spec/cidrs").and_then(Value::as_array);
-            let cidrs = list
-                .into_iter()
-                .flatten()
-                .filter_map(|c| c.as_str()?.parse().ok());
-            // Existing Services keep their addresses, but a ServiceCIDR that is being deleted
-            // provides no new ones.
-            if !object.is_being_deleted() {
-                all.extend(cidrs.filter(|cidr| !self.options.cidrs.contains(cidr)));
+        let snapshot = cache.snapshot(0);
+        let objects: Vec<_> = snapshot
+            .range_entries("", "")
+            .filter_map(|entry| entry.decode_tree().ok())
+            .collect();
+        usable_ranges(&self.options.cidrs, &objects)
+    }
+}
+
+/// Returns the ranges of the ServiceCIDRs that are ready, those of the flag first.
+fn usable_ranges(flag: &[IpNet], objects: &[Value]) -> Vec<IpNet> {
+    // During the bootstrap of a cluster, the Service `kubernetes` may precede its ServiceCIDR.
+    let bootstrapped = objects.iter().any(|object| object.name() == DEFAULT);
+    let mut ranges = if bootstrapped {
+        Vec::new()
+    } else {
+        flag.to_vec()
+    };
+    // Existing Services keep their addresses, but a ServiceCIDR that is being deleted provides no
+    // new ones.
+    for object in objects
+        .iter()
+        .filter(|o| is_ready(o) && !o.is_being_deleted())
+    {
+        let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array);
+        let parsed = cidrs
+            .into_iter()
+            .flatten()
+            .filter_map(|c| c.as_str()?.parse().ok());
+        for range in parsed {
+            if !ranges.contains(&range) {
+                ranges.push(range);
             }
         }
-        all
     }
+    ranges.sort_by_key(|range| !flag.contains(range));
+    ranges
+}
+
+fn is_ready(service_cidr: &Value) -> bool {
+    let conditions = service_cidr
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|c| c["type"] == "Ready");
+    // As upstream: a new range is usable without a controller manager.
+    ready.is_none_or(|condition| condition["status"] == "True")
 }
 
 fn write_addresses(service: &mut Value, all: &[IpAddr]) {
@@ -345,5 +378,63 @@ mod tests {
         let all: std::collections::BTreeSet<IpAddr> = candidate_addresses(&cidr).collect();
         assert_eq!(all.len(), 6);
         assert_eq!(first_address(&cidr).to_string(), "10.0.0.1");
+    }
+
+    fn service_cidr(name: &str, cidr: &str, ready: Option<&str>, deleted: bool) -> Value {
+        let conditions: Vec<Value> = ready
+            .map(|status| json!({"type": "Ready", "status": status}))
+            .into_iter()
+            .collect();
+        json!({"metadata": {"name": name, "deletionTimestamp": deleted.then_some("2026-01-01T00:00:00Z")},
+            "spec": {"cidrs": [cidr]}, "status": {"conditions": conditions}})
+    }
+
+    #[test]
+    fn ranges_are_those_of_ready_service_cidrs() {
+        let flag = "10.0.0.0/24".parse().unwrap();
+        let default = || service_cidr(DEFAULT, "10.0.0.0/24", Some("True"), false);
+        let other = |ready, deleted| service_cidr("a", "10.9.0.0/24", ready, deleted);
+        for (objects, expect) in [
+            (vec![], &["10.0.0.0/24"][..]),
+            (vec![other(None, false)], &["10.0.0.0/24", "10.9.0.0/24"]),
+            (vec![default()], &["10.0.0.0/24"]),
+            (
+                vec![other(Some("True"), false), default()],
+                &["10.0.0.0/24", "10.9.0.0/24"],
+            ),
+            // A new ServiceCIDR, which the controller has not seen yet.
+            (
+                vec![default(), other(None, false)],
+                &["10.0.0.0/24", "10.9.0.0/24"],
+            ),
+            (
+                vec![default(), other(Some("False"), false)],
+                &["10.0.0.0/24"],
+            ),
+            (vec![default(), other(Some("True"), true)], &["10.0.0.0/24"]),
+            (
+                vec![service_cidr(DEFAULT, "10.0.0.0/24", Some("True"), true)],
+                &[],
+            ),
+            // The flag was changed after the start of the cluster.
+            (
+                vec![service_cidr(DEFAULT, "10.5.0.0/24", Some("True"), false)],
+                &["10.5.0.0/24"],
+            ),
+            // Another ServiceCIDR of the same range.
+            (
+                vec![
+                    service_cidr(DEFAULT, "10.0.0.0/24", None, true),
+                    service_cidr("a", "10.0.0.0/24", None, false),
+                ],
+                &["10.0.0.0/24"],
+            ),
+        ] {
+            let usable: Vec<_> = usable_ranges(&[flag], &objects)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            assert_eq!(usable, expect, "{objects:?}");
+        }
     }
 }

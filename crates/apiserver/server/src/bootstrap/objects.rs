@@ -5,7 +5,7 @@ use super::{create_missing, find_object, find_resource};
 use crate::options::ServerOptions;
 use crate::server::Server;
 use api_kinds::Resource;
-use api_meta::{ApiError, time};
+use api_meta::{ApiError, Meta, time};
 use apiserver_registry::{Mode, Update, Write};
 use futures::FutureExt;
 use futures::future::try_join_all;
@@ -257,7 +257,7 @@ fn build_general_schemas() -> [Value; 3] {
     ]
 }
 
-/// Creates the ServiceCIDR `kubernetes` with the condition Ready.
+/// Creates the ServiceCIDR `kubernetes` with the ranges of the flag and the condition Ready.
 async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
     let resource = find_resource("networking.k8s.io", "servicecidrs")?;
     let cidrs: Vec<String> = options
@@ -271,20 +271,8 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
         json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}}),
     )
     .await?;
-    let condition = json!({"type": "Ready", "status": "True", "reason": "",
-        "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": time::now()});
-    let change = move |old: &Value| {
-        let mut new = old.clone();
-        let ready = old
-            .pointer("/status/conditions")
-            .and_then(Value::as_array)
-            // Another server, or a controller, may have set conditions, which must stay.
-            .is_some_and(|c| !c.is_empty());
-        if !ready {
-            new["status"] = json!({"conditions": [condition]});
-        }
-        Ok(new)
-    };
+    let now = time::now();
+    let change = move |old: &Value| Ok(complete_service_cidr(old, &cidrs, &now));
     let mut write = Write::internal(resource, "", "kubernetes");
     let update = Update {
         change: &change,
@@ -296,6 +284,34 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
         .update(&mut write, &update)
         .await
         .map(|_| ())
+}
+
+/// Adds the second range of a cluster that has become dual-stack, and the condition Ready if the
+/// ServiceCIDR has the ranges of the flag and no such condition.
+fn complete_service_cidr(old: &Value, cidrs: &[String], now: &str) -> Value {
+    let mut new = old.clone();
+    let known = old.pointer("/spec/cidrs").and_then(Value::as_array);
+    // Addresses of the first range are in use, so only a second one may be added.
+    if known.is_some_and(|known| known.len() == 1 && known.first() == json!(cidrs).get(0)) {
+        new["spec"]["cidrs"] = json!(cidrs);
+    }
+    let conditions = old
+        .pointer("/status/conditions")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let is_decided = conditions
+        .iter()
+        .any(|c| c["type"] == "Ready" && c["status"] != "Unknown");
+    // The condition of a deletion is that of the controller manager.
+    if is_decided || old.is_being_deleted() || new["spec"]["cidrs"] != json!(cidrs) {
+        return new;
+    }
+    let others = conditions.into_iter().filter(|c| c["type"] != "Ready");
+    let ready = json!({"type": "Ready", "status": "True", "reason": "",
+        "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": now});
+    new["status"]["conditions"] = others.chain([ready]).collect();
+    new
 }
 
 /// Creates the ConfigMap with which extension servers learn how this server authenticates requests.
@@ -350,4 +366,71 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
         )
         .await
         .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_service_cidr_gets_a_second_range_and_becomes_ready() {
+        const NOW: &str = "2026-01-01T00:00:00Z";
+        let (four, six) = ("10.0.0.0/24", "2001:db8::/112");
+        let ready = json!({"type": "Ready", "status": "True", "reason": "",
+            "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": NOW});
+        let blocked = json!({"type": "Ready", "status": "False"});
+        let unknown = json!({"type": "Ready", "status": "Unknown"});
+        let other = json!({"type": "Other", "status": "False"});
+        for (old, conditions, flag, cidrs, expect) in [
+            (
+                &[four][..],
+                json!([]),
+                &[four][..],
+                &[four][..],
+                json!([ready]),
+            ),
+            (
+                &[four],
+                json!([other]),
+                &[four],
+                &[four],
+                json!([other, ready]),
+            ),
+            (&[four], json!([unknown]), &[four], &[four], json!([ready])),
+            (
+                &[four],
+                json!([blocked]),
+                &[four],
+                &[four],
+                json!([blocked]),
+            ),
+            (
+                &[four],
+                json!([]),
+                &[four, six],
+                &[four, six],
+                json!([ready]),
+            ),
+            (
+                &[four],
+                json!([blocked]),
+                &[four, six],
+                &[four, six],
+                json!([blocked]),
+            ),
+            // The flag names other ranges.
+            (&[four], json!([]), &[six], &[four], json!([])),
+            (&[four], json!([]), &[six, four], &[four], json!([])),
+            (&[four, six], json!([]), &[four], &[four, six], json!([])),
+        ] {
+            let flag: Vec<String> = flag.iter().map(|&cidr| cidr.to_owned()).collect();
+            let old = json!({"spec": {"cidrs": old}, "status": {"conditions": conditions}});
+            let new = complete_service_cidr(&old, &flag, NOW);
+            assert_eq!(new["spec"]["cidrs"], json!(cidrs), "{old} {flag:?}");
+            assert_eq!(new["status"]["conditions"], expect, "{old} {flag:?}");
+        }
+        let deleted = json!({"metadata": {"deletionTimestamp": NOW}, "spec": {"cidrs": [four]}});
+        let flag = [four.to_owned()];
+        assert_eq!(complete_service_cidr(&deleted, &flag, NOW), deleted);
+    }
 }
