@@ -10,6 +10,7 @@
 
 mod authn;
 mod bootstrap_token;
+mod ca_bundle;
 mod certificate_files;
 mod life;
 mod options_error;
@@ -21,6 +22,7 @@ mod token_file;
 mod x509;
 
 pub use authn::{Anonymous, Authn, Options};
+pub use ca_bundle::combine_ca_bundles;
 pub use certificate_files::CertificateFiles;
 pub use life::CertificateLife;
 pub use options_error::OptionsError;

@@ -1,7 +1,6 @@
-//! Namespaces, priority classes, flow control, the default ServiceCIDR, and the authentication
-//! settings for extension servers.
+//! Namespaces, priority classes, flow control and the default ServiceCIDR.
 
-use super::{create_missing, find_object, find_resource};
+use super::{cluster_trust, create_missing, find_resource};
 use crate::options::ServerOptions;
 use crate::server::Server;
 use api_kinds::Resource;
@@ -38,7 +37,7 @@ pub async fn ensure_objects(server: &Server, options: &ServerOptions) -> Result<
         all_missing(server, levels, priority_levels()).boxed(),
         all_missing(server, schemas, flow_schemas()).boxed(),
         service_cidr(server, options).boxed(),
-        extension_servers(server, options).boxed(),
+        cluster_trust::ensure_settings(server, options).boxed(),
     ];
     try_join_all(parts).await.map(|_| ())
 }
@@ -312,60 +311,6 @@ fn complete_service_cidr(old: &Value, cidrs: &[String], now: &str) -> Value {
         "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": now});
     new["status"]["conditions"] = others.chain([ready]).collect();
     new
-}
-
-/// Creates the ConfigMap with which extension servers learn how this server authenticates requests.
-async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
-    let resource = find_resource("", "configmaps")?;
-    let mut data = json!({});
-    let read = |path: &std::path::PathBuf| {
-        base_task::blocking(|| std::fs::read_to_string(path)).unwrap_or_default()
-    };
-    if let Some(ca) = &options.client_ca_file {
-        data["client-ca-file"] = read(ca).into();
-    }
-    if let Some(ca) = &options.requestheader_client_ca_file {
-        // Extension servers parse these values as JSON lists within the text.
-        let list = |values: &[String]| Value::String(json!(values).to_string());
-        data["requestheader-client-ca-file"] = read(ca).into();
-        data["requestheader-allowed-names"] = list(&options.requestheader_allowed_names);
-        data["requestheader-username-headers"] = list(&options.requestheader_username_headers);
-        // Upstream writes this key only if the flag is given, unlike the other lists.
-        if !options.requestheader_uid_headers.is_empty() {
-            data["requestheader-uid-headers"] = list(&options.requestheader_uid_headers);
-        }
-        data["requestheader-group-headers"] = list(&options.requestheader_group_headers);
-        data["requestheader-extra-headers-prefix"] =
-            list(&options.requestheader_extra_headers_prefix);
-    }
-    let (namespace, name) = ("kube-system", "extension-apiserver-authentication");
-    if find_object(server, resource, namespace, name).is_none() {
-        return create_missing(
-            server,
-            resource,
-            json!({"metadata": {"name": name, "namespace": namespace}, "data": data}),
-        )
-        .await;
-    }
-    let change = move |old: &Value| {
-        let mut new = old.clone();
-        // Flags may have changed since the last start, and extension servers follow this ConfigMap.
-        new["data"] = data.clone();
-        Ok(new)
-    };
-    let mut write = Write::internal(resource, namespace, name);
-    server
-        .registry
-        .update(
-            &mut write,
-            &Update {
-                change: &change,
-                replaces: false,
-                mode: Mode::Raw,
-            },
-        )
-        .await
-        .map(|_| ())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::endpoints::{self, OwnEndpoint};
 use super::identity::{self, Identity};
-use super::{objects, rbac, service};
+use super::{cluster_trust, objects, rbac, service};
 use crate::bootstrap_steps::Step;
 use crate::options::ServerOptions;
 use crate::server::Server;
@@ -46,6 +46,10 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
     server.tasks.clone().spawn(
         "identity-lease-collection",
         identity::collect_leases(server.clone()),
+    );
+    server.tasks.clone().spawn(
+        "extension-server-settings",
+        cluster_trust::maintain_settings(server.clone(), options),
     );
     server.registry.keep_allocations(&server.stopping).await;
 }
