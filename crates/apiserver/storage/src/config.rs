@@ -1,8 +1,12 @@
 //! Addresses and credentials of the store.
 
-use std::path::{Path, PathBuf};
+use crate::connector::{StoreTls, build_tls_channel, load_tls};
+use base_tls::Followed;
+use base_tls::rustls::ClientConfig;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 
 /// `--etcd-*`.
 #[derive(Clone, Debug, Default)]
@@ -31,86 +35,62 @@ pub enum ConfigError {
         /// The given text.
         url: String,
     },
-    /// A file that can't be read.
-    #[error("can't read {path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// A file without a certificate or key.
+    /// A file that can't be read, or without a certificate or key.
     #[error("the store's TLS files can't be used: {0}")]
     Pem(#[from] base_tls::TlsError),
     /// Only one of certificate and key is given.
     #[error("--etcd-certfile and --etcd-keyfile belong together: give both or none")]
     HalfPair,
-    /// The TLS configuration is rejected.
-    #[error("the store's TLS files can't be used: {0}")]
-    Tls(tonic::transport::Error),
 }
 
 impl StoreConfig {
     /// Creates a channel for each member. They connect on first use, and again as needed.
     pub(crate) fn build_channels(&self) -> Result<Vec<(String, Channel)>, ConfigError> {
-        let tls = self.build_tls()?;
-        let endpoints = self
-            .servers
-            .iter()
-            .map(|url| build_endpoint(url, tls.clone()))
-            .collect::<Result<Vec<_>, _>>()?;
-        match endpoints.is_empty() {
-            true => Err(ConfigError::NoServers),
-            false => {
-                let channels = endpoints.iter().map(Endpoint::connect_lazy);
-                Ok(self.servers.iter().cloned().zip(channels).collect())
-            }
-        }
+        self.connect_members(&Arc::new(self.load_tls()?))
     }
 
-    fn build_tls(&self) -> Result<ClientTlsConfig, ConfigError> {
-        let mut tls = ClientTlsConfig::new();
-        if let Some(ca) = &self.ca_file {
-            let pem = read_file(ca)?;
-            base_tls::parse_certificates(&pem, ca)?;
-            tls = tls.ca_certificate(Certificate::from_pem(pem));
-        }
-        match (&self.cert_file, &self.key_file) {
-            (Some(cert_file), Some(key_file)) => {
-                let (cert, key) = (read_file(cert_file)?, read_file(key_file)?);
-                base_tls::parse_certificates(&cert, cert_file)?;
-                base_tls::parse_private_key(&key, key_file)?;
-                tls = tls.identity(Identity::from_pem(cert, key));
-            }
-            (None, None) => {}
+    /// Reads the TLS files.
+    pub(crate) fn load_tls(&self) -> Result<Followed<Arc<ClientConfig>>, ConfigError> {
+        let pair = match (&self.cert_file, &self.key_file) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (None, None) => None,
             _ => return Err(ConfigError::HalfPair),
+        };
+        Ok(load_tls(self.ca_file.clone(), pair)?)
+    }
+
+    pub(crate) fn connect_members(
+        &self,
+        tls: &StoreTls,
+    ) -> Result<Vec<(String, Channel)>, ConfigError> {
+        if self.servers.is_empty() {
+            return Err(ConfigError::NoServers);
         }
-        Ok(tls)
+        self.servers
+            .iter()
+            .map(|url| Ok((url.clone(), build_channel(url, tls)?)))
+            .collect()
     }
 }
 
-fn build_endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigError> {
+fn build_channel(url: &str, tls: &StoreTls) -> Result<Channel, ConfigError> {
     let bad = || ConfigError::BadUrl {
         url: url.to_owned(),
     };
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| bad())?;
-    let endpoint = match endpoint.uri().scheme_str() {
-        Some("https") => endpoint.tls_config(tls).map_err(ConfigError::Tls)?,
-        Some("http") => endpoint,
-        _ => return Err(bad()),
-    };
-    Ok(endpoint
+    match endpoint.uri().scheme_str() {
+        Some("https") => build_tls_channel(endpoint.uri(), tls, set_timeouts).ok_or_else(bad),
+        Some("http") => Ok(set_timeouts(endpoint).connect_lazy()),
+        _ => Err(bad()),
+    }
+}
+
+fn set_timeouts(endpoint: Endpoint) -> Endpoint {
+    endpoint
         .connect_timeout(Duration::from_secs(3))
         // Without keep-alive, a member that lost power is noticed only when the kernel gives up,
         // after minutes.
         .http2_keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(10))
-        .tcp_nodelay(true))
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|source| ConfigError::File {
-        path: path.to_owned(),
-        source,
-    })
+        .tcp_nodelay(true)
 }

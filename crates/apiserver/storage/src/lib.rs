@@ -9,6 +9,7 @@
 mod client;
 mod compact;
 mod config;
+mod connector;
 mod error;
 mod latencies;
 mod lease;

@@ -4,6 +4,7 @@
 mod client;
 mod compact;
 mod config;
+mod connector;
 mod members;
 mod watch;
 

@@ -21,6 +21,7 @@ pub struct Followed<T> {
     make: Make<T>,
     value: ArcSwap<T>,
     seen: Mutex<(Instant, Vec<Option<SystemTime>>)>,
+    check_every: Duration,
 }
 
 impl<T> Followed<T> {
@@ -40,15 +41,25 @@ impl<T> Followed<T> {
             make: Box::new(make),
             value,
             seen,
+            check_every: CHECK_EVERY,
         })
     }
 
-    /// Returns the value of the files, at most ten seconds old.
+    /// Sets another interval of checks than ten seconds.
+    #[must_use]
+    pub fn check_every(self, interval: Duration) -> Self {
+        Followed {
+            check_every: interval,
+            ..self
+        }
+    }
+
+    /// Returns the value of the files, at most as old as the interval of checks.
     pub fn current(&self) -> Arc<T> {
         // A handshake never waits for another one that reads the files; it uses the value that is
         // there.
         if let Some(mut seen) = self.seen.try_lock()
-            && seen.0.elapsed() >= CHECK_EVERY
+            && seen.0.elapsed() >= self.check_every
         {
             // Taken before the files are read: a change during the read has a newer time and is
             // noticed at the next check.
