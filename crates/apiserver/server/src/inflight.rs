@@ -7,12 +7,14 @@
 //! `system:masters`, who must be able to repair an overloaded server.
 
 use crate::context::Context;
-use crate::exempt::is_exempt;
+use crate::exempt::{is_exempt, is_long_running};
 use api_meta::ApiError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Maximum number of waiting requests per allowed concurrent request.
 const WAITING_PER_SEAT: usize = 4;
@@ -23,6 +25,8 @@ pub struct InFlight {
     mutating: Option<SeatLimit>,
     system: Option<SeatLimit>,
     max_wait: Duration,
+    /// All requests with a time limit, those without seats included.
+    short: TaskTracker,
 }
 
 /// The seats of reading requests, mutating ones or system clients, and the number of requests that
@@ -37,6 +41,7 @@ struct SeatLimit {
 #[derive(Debug)]
 pub struct SeatGuard {
     _permit: Option<OwnedSemaphorePermit>,
+    _short: Option<TaskTrackerToken>,
 }
 
 impl InFlight {
@@ -54,6 +59,7 @@ impl InFlight {
             system: SeatLimit::new(system),
             // A request that waited longer would hardly finish within its timeout.
             max_wait: request_timeout / 4,
+            short: TaskTracker::new(),
         }
     }
 
@@ -70,12 +76,24 @@ impl InFlight {
             false if reads => &self.reading,
             false => &self.mutating,
         };
-        match seats {
+        let short = (!is_long_running(&context.info)).then(|| self.short.token());
+        let permit = match seats {
             Some(seats) if !is_exempt(&context.info, &context.user) => {
-                seats.acquire_seat(self.max_wait).await
+                Some(seats.acquire_seat(self.max_wait).await?)
             }
-            _ => Ok(SeatGuard { _permit: None }),
-        }
+            _ => None,
+        };
+        Ok(SeatGuard {
+            _permit: permit,
+            _short: short,
+        })
+    }
+
+    /// Waits until no request is in flight, apart from those that last as long as their client
+    /// wants.
+    pub async fn wait_idle(&self) {
+        self.short.close();
+        self.short.wait().await;
     }
 }
 
@@ -90,12 +108,10 @@ impl SeatLimit {
         (limit > 0).then(create)
     }
 
-    async fn acquire_seat(&self, max_wait: Duration) -> Result<SeatGuard, ApiError> {
+    async fn acquire_seat(&self, max_wait: Duration) -> Result<OwnedSemaphorePermit, ApiError> {
         // The usual case, without a counter.
         if let Ok(permit) = self.seats.clone().try_acquire_owned() {
-            return Ok(SeatGuard {
-                _permit: Some(permit),
-            });
+            return Ok(permit);
         }
         let waits = WaitingGuard::start_waiting(&self.waiting);
         // Beyond this, waiting would only add memory: the request would time out in the queue.
@@ -103,9 +119,7 @@ impl SeatLimit {
             return Err(too_many_requests());
         }
         match tokio::time::timeout(max_wait, self.seats.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(SeatGuard {
-                _permit: Some(permit),
-            }),
+            Ok(Ok(permit)) => Ok(permit),
             _ => Err(too_many_requests()),
         }
     }
@@ -143,6 +157,7 @@ mod tests {
     use super::*;
     use api_meta::Reason;
     use apiserver_request::User;
+    use futures::FutureExt;
 
     fn context(method: http::Method, path: &str, group: &str) -> Context {
         let request = http::Request::builder()
@@ -192,6 +207,33 @@ mod tests {
                 waiter.await.unwrap().is_ok(),
                 "a waiting request gets the released seat"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_limits_have_no_short_request() {
+        let list = || context(http::Method::GET, "/api/v1/pods", "people");
+        let admin = || context(http::Method::POST, "/api/v1/pods", User::MASTERS);
+        let watch = || context(http::Method::GET, "/api/v1/pods?watch=1", "people");
+        let log = || {
+            context(
+                http::Method::GET,
+                "/api/v1/namespaces/d/pods/p/log",
+                "people",
+            )
+        };
+        for (case, request, is_idle) in [
+            ("list", list(), false),
+            ("request without a seat", admin(), false),
+            ("watch", watch(), true),
+            ("log", log(), true),
+        ] {
+            let limits = InFlight::new(1, 1, Duration::from_secs(60));
+            let seat = limits.acquire_seat(&request).await.unwrap();
+            let idle = limits.wait_idle().now_or_never();
+            assert_eq!(idle.is_some(), is_idle, "{case}");
+            drop(seat);
+            assert!(limits.wait_idle().now_or_never().is_some(), "{case}");
         }
     }
 

@@ -41,8 +41,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Maximum time for open requests after the stop signal.
-const DRAIN: Duration = Duration::from_secs(10);
+/// Time after the end of the serving for requests that last as long as their client wants, such as
+/// the log of a pod.
+const LONG_DRAIN: Duration = Duration::from_secs(10);
+/// Time for sending the last responses.
+const LAST_SENDING: Duration = Duration::from_secs(2);
 
 /// Runs a server until `shutdown`.
 ///
@@ -384,24 +387,37 @@ async fn serve_until(
     options: &ServerOptions,
     server: Arc<Server>,
 ) -> anyhow::Result<()> {
-    let serving = serve_options(options)?;
+    let serving = serve_options(options, server.request_timeout.max(LONG_DRAIN))?;
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
     tracing::info!(%address, "serving HTTPS");
     let closing = server.closing.clone();
+    let drained = wait_drained(closing.clone(), server.clone());
     let service = hyper::service::service_fn(move |request| {
         // Boxed: the future has about 12 KiB, which would otherwise be copied at every move.
         let answer = Box::pin(pipeline::handle_request(server.clone(), request));
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    // Returns after the drain.
-    serve_http(listener, serving, service, closing).await;
+    // Returns as soon as all connections are closed.
+    tokio::select! {
+        () = serve_http(listener, serving, service, closing) => {}
+        () = drained => tracing::info!("long-running requests are aborted"),
+    }
     tracing::info!("stopped");
     Ok(())
 }
 
-fn serve_options(options: &ServerOptions) -> anyhow::Result<base_serve::Options> {
+/// Waits until the requests in flight have their responses, each within its timeout. Those without
+/// a timeout have [`LONG_DRAIN`].
+async fn wait_drained(closing: CancellationToken, server: Arc<Server>) {
+    closing.cancelled().await;
+    tokio::time::sleep(LONG_DRAIN).await;
+    server.inflight.wait_idle().await;
+    tokio::time::sleep(LAST_SENDING).await;
+}
+
+fn serve_options(options: &ServerOptions, drain: Duration) -> anyhow::Result<base_serve::Options> {
     let offer = Offer::from_names(&options.tls_min_version, &options.tls_cipher_suites)?;
     let h2 = (!options.disable_http2_serving).then(|| b"h2".to_vec());
     let tls = ServerTls {
@@ -419,7 +435,7 @@ fn serve_options(options: &ServerOptions) -> anyhow::Result<base_serve::Options>
     };
     Ok(base_serve::Options {
         tls: Some(server_config_with(&tls, &offer)?),
-        drain: DRAIN,
+        drain,
         max_streams,
         ..defaults
     })
