@@ -7,6 +7,7 @@
 
 mod addresses;
 mod families;
+mod findings;
 mod ports;
 mod repair;
 mod spec;

@@ -150,16 +150,36 @@ impl Allocators {
 
     /// Returns the ranges for new addresses, those of the flag first.
     pub(super) fn service_cidrs(&self, registry: &Registry) -> Vec<IpNet> {
-        let Some(cache) = registry.caches.find_cache(GROUP, "servicecidrs") else {
-            return self.options.cidrs.clone();
-        };
-        let snapshot = cache.snapshot(0);
-        let objects: Vec<_> = snapshot
-            .range_entries("", "")
-            .filter_map(|entry| entry.decode_tree().ok())
-            .collect();
-        usable_ranges(&self.options.cidrs, &objects)
+        usable_ranges(&self.options.cidrs, &cached_service_cidrs(registry))
     }
+
+    /// Returns the ranges of the flag and of all ServiceCIDRs.
+    pub(super) fn known_ranges(&self, registry: &Registry) -> Vec<IpNet> {
+        let objects = cached_service_cidrs(registry);
+        let all = objects.iter().flat_map(ranges_of);
+        all.chain(self.options.cidrs.iter().copied()).collect()
+    }
+}
+
+fn cached_service_cidrs(registry: &Registry) -> Vec<Value> {
+    let Some(cache) = registry.caches.find_cache(GROUP, "servicecidrs") else {
+        return Vec::new();
+    };
+    let snapshot = cache.snapshot(0);
+    snapshot
+        .range_entries("", "")
+        .filter_map(|entry| entry.decode_tree().ok())
+        .collect()
+}
+
+fn ranges_of(service_cidr: &Value) -> impl Iterator<Item = IpNet> {
+    let cidrs = service_cidr
+        .pointer("/spec/cidrs")
+        .and_then(Value::as_array);
+    cidrs
+        .into_iter()
+        .flatten()
+        .filter_map(|c| c.as_str()?.parse().ok())
 }
 
 /// Returns the ranges of the ServiceCIDRs that are ready, those of the flag first.
@@ -177,12 +197,7 @@ fn usable_ranges(flag: &[IpNet], objects: &[Value]) -> Vec<IpNet> {
         .iter()
         .filter(|o| is_ready(o) && !o.is_being_deleted())
     {
-        let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array);
-        let parsed = cidrs
-            .into_iter()
-            .flatten()
-            .filter_map(|c| c.as_str()?.parse().ok());
-        for range in parsed {
+        for range in ranges_of(object) {
             if !ranges.contains(&range) {
                 ranges.push(range);
             }
@@ -215,7 +230,7 @@ fn write_addresses(service: &mut Value, all: &[IpAddr]) {
 
 /// Returns whether a Service may have the address; excludes the network and the (IPv4) broadcast
 /// address.
-fn is_usable(cidr: &IpNet, address: IpAddr) -> bool {
+pub(super) fn is_usable(cidr: &IpNet, address: IpAddr) -> bool {
     cidr.contains(&address)
         // Upstream's allocator leaves out the network address, and the broadcast address of IPv4.
         && address != cidr.network()
@@ -348,11 +363,20 @@ async fn delete_unchanged(registry: &Registry, key: &str, revision: i64) -> Resu
     }
 }
 
-/// Returns the Service that an IPAddress object refers to.
+/// Returns the Service that an IPAddress object in the store refers to.
 fn holder(kind: &StoredKind, stored: &StoredValue) -> Option<ServiceName> {
-    let object = decode_stored(&kind.resource, &stored.value).ok()?;
+    holder_of(&decode_stored(&kind.resource, &stored.value).ok()?)
+}
+
+/// Returns the Service for which the address is allocated, as the cache has it.
+pub(super) fn cached_holder(registry: &Registry, address: IpAddr) -> Option<ServiceName> {
+    let cache = registry.caches.find_cache(GROUP, "ipaddresses")?;
+    holder_of(&cache.get(&address.to_string())?.decode_tree().ok()?)
+}
+
+fn holder_of(ip_address: &Value) -> Option<ServiceName> {
     let text = |field: &str| {
-        let value = object.pointer(&format!("/spec/parentRef/{field}"))?;
+        let value = ip_address.pointer(&format!("/spec/parentRef/{field}"))?;
         value.as_str().map(str::to_owned)
     };
     Some(ServiceName {

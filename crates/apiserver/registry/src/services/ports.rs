@@ -263,20 +263,33 @@ fn take_port(
     Ok(())
 }
 
+/// Chooses a free port at random: above the static band, and within it only if there is no other.
 fn next_free_port(
     range: &RangeInclusive<u16>,
     bitmap: &mut BTreeSet<u16>,
 ) -> Result<u16, ApiError> {
-    let free = range
-        .clone()
-        .filter(|port| !bitmap.contains(port))
+    let dynamic = range.start().saturating_add(static_band(range));
+    let choose = |ports: RangeInclusive<u16>| {
         // At random, so that two servers rarely choose the same port and a released one is not
         // reused at once.
-        .choose(&mut rand::rng());
-    let port =
-        free.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
+        let free = ports.filter(|port| !bitmap.contains(port));
+        free.choose(&mut rand::rng())
+    };
+    let port = choose(dynamic..=*range.end())
+        .or_else(|| choose(range.clone()))
+        .ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
     bitmap.insert(port);
     Ok(port)
+}
+
+/// Returns the number of ports at the start of the range that are for Services which request a
+/// certain port (KEP-3668): a 32nd of the range, from 16 to 128 ports.
+fn static_band(range: &RangeInclusive<u16>) -> u16 {
+    let size = range.end().saturating_sub(*range.start()).saturating_add(1);
+    match size {
+        0..=16 => 0,
+        size => (size / 32).clamp(16, 128),
+    }
 }
 
 /// Releases ports.
@@ -291,16 +304,23 @@ pub(super) async fn release_ports(
     .await
 }
 
-/// Marks ports as allocated.
+/// Marks ports as allocated; returns those that were not.
 pub(super) async fn add_ports(
     registry: &Registry,
     range: &RangeInclusive<u16>,
     ports: &BTreeSet<u16>,
-) -> Result<(), StoreError> {
+) -> Result<BTreeSet<u16>, StoreError> {
+    let mut added = BTreeSet::new();
     update_bitmap(registry, range, |bitmap| {
-        bitmap.extend(ports.iter().filter(|port| range.contains(port)))
+        let inside = ports.iter().filter(|port| range.contains(port));
+        added = inside
+            .filter(|port| !bitmap.contains(port))
+            .copied()
+            .collect();
+        bitmap.extend(&added);
     })
-    .await
+    .await?;
+    Ok(added)
 }
 
 /// The allocated ports at a revision of the bitmap.
@@ -337,7 +357,7 @@ pub(super) async fn release_leaked(
 async fn update_bitmap(
     registry: &Registry,
     range: &RangeInclusive<u16>,
-    change: impl Fn(&mut BTreeSet<u16>),
+    mut change: impl FnMut(&mut BTreeSet<u16>),
 ) -> Result<(), StoreError> {
     loop {
         let (mut bitmap, revision) = read_bitmap(registry, range).await?;
@@ -449,5 +469,29 @@ mod tests {
         let ports = BTreeSet::from([30000, 30007, 30008, 32767]);
         assert_eq!(ports_of(&bitmap_of(&ports, 30000), 30000), ports);
         assert_eq!(bitmap_of(&BTreeSet::from([30009]), 30000), [2, 0]);
+    }
+
+    #[test]
+    fn free_ports_are_above_the_static_band_while_there_are_any() {
+        for (range, band) in [
+            (30000..=32767, 86),
+            (30000..=30015, 0),
+            (30000..=30016, 16),
+            (30000..=30511, 16),
+            (30000..=30543, 17),
+            (30000..=34095, 128),
+            (1..=65535, 128),
+        ] {
+            assert_eq!(static_band(&range), band, "{range:?}");
+        }
+        let (range, mut bitmap) = (30000..=30019, BTreeSet::new());
+        let mut choose = |count| {
+            let ports = (0..count).map(|_| next_free_port(&range, &mut bitmap).ok());
+            let mut ports: Vec<_> = ports.flatten().collect();
+            ports.sort_unstable();
+            ports
+        };
+        assert_eq!(choose(4), [30016, 30017, 30018, 30019]);
+        assert_eq!(choose(20), (30000..=30015).collect::<Vec<_>>());
     }
 }

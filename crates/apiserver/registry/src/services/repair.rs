@@ -4,6 +4,7 @@
 //! without a Service is released only after several rounds: an API server allocates before it
 //! writes the Service, so a recent allocation is no leak.
 
+use super::findings::{Defect, Finding, ReportedFindings, find_lasting_defects};
 use super::{addresses, ports};
 use crate::errors::store_error;
 use crate::registry::Registry;
@@ -58,6 +59,7 @@ impl<T: Ord + Copy> LeakCounter<T> {
 pub(crate) struct Leaks {
     ports: LeakCounter<u16>,
     addresses: LeakCounter<(IpAddr, i64)>,
+    reported: ReportedFindings,
 }
 
 impl Leaks {
@@ -65,22 +67,49 @@ impl Leaks {
         Leaks {
             ports: LeakCounter::new(),
             addresses: LeakCounter::new(),
+            reported: ReportedFindings::default(),
         }
     }
 }
 
 impl Registry {
-    /// Allocates the addresses and ports of Services that lack an allocation.
+    /// Allocates the addresses and ports of Services that lack an allocation, and reports these.
     ///
     /// # Errors
     /// The store can't be reached.
     pub async fn repair_allocations(&self) -> Result<(), ApiError> {
         let services = self.cached_services();
         let range = &self.options.services.options.node_ports;
-        ports::add_ports(self, range, &used_ports(&services))
+        let added = ports::add_ports(self, range, &used_ports(&services))
             .await
             .map_err(|e| store_error(&e))?;
-        self.record_addresses(&services).await
+        let mut findings = find_added_ports(&services, &added);
+        findings.extend(self.record_addresses(&services).await);
+        self.report_findings(&findings).await;
+        Ok(())
+    }
+
+    /// Reports the defects that this server has not reported yet and that only a user can mend.
+    async fn report_lasting_defects(
+        &self,
+        services: &[Arc<Value>],
+        reported: &mut ReportedFindings,
+    ) {
+        let allocators = &self.options.services;
+        let holder = |address| {
+            let holder = addresses::cached_holder(self, address)?;
+            let is_holder = |service: &&Arc<Value>| {
+                service.namespace() == holder.namespace && service.name() == holder.name
+            };
+            Some(services.iter().find(is_holder)?.uid().to_owned())
+        };
+        let findings = find_lasting_defects(
+            services,
+            &allocators.known_ranges(self),
+            &allocators.options.node_ports,
+            holder,
+        );
+        self.report_findings(&reported.select_new(findings)).await;
     }
 
     /// Repairs allocations every minute and releases leaked ones, until `stop`.
@@ -114,6 +143,8 @@ impl Registry {
         // Read the Services after the allocations, so that a Service written in between is seen.
         self.wait_for_version("").await?;
         let services = self.cached_services();
+        self.report_lasting_defects(&services, &mut leaks.reported)
+            .await;
         let used = used_ports(&services);
         let ports = leaks
             .ports
@@ -170,9 +201,11 @@ impl Registry {
             .collect()
     }
 
-    async fn record_addresses(&self, services: &[Arc<Value>]) -> Result<(), ApiError> {
+    /// Creates the missing IPAddress objects; returns a finding for each.
+    async fn record_addresses(&self, services: &[Arc<Value>]) -> Vec<Finding> {
+        let mut findings = Vec::new();
         let Some(cache) = self.caches.find_cache("networking.k8s.io", "ipaddresses") else {
-            return Ok(());
+            return findings;
         };
         for (address, service) in used_addresses(services) {
             if cache.get(&address.to_string()).is_some() {
@@ -183,13 +216,33 @@ impl Registry {
                 .caches
                 .store_key(cache.kind(), "", &address.to_string());
             let bytes = encode_stored(&cache.kind().resource, &object).into();
-            // Another server may repair at the same time; the next round sees its object.
-            if let Err(error) = self.store.create(&key, bytes, None).await {
-                tracing::warn!(%address, %error, "failed to create the IPAddress of a Service");
+            match self.store.create(&key, bytes, None).await {
+                Ok(_) => findings.push(Finding {
+                    service: service.clone(),
+                    defect: Defect::AddressNotAllocated(address),
+                }),
+                // Another server may repair at the same time; the next round sees its object.
+                Err(error) => {
+                    tracing::warn!(%address, %error, "failed to create the IPAddress of a Service");
+                }
             }
         }
-        Ok(())
+        findings
     }
+}
+
+/// Returns a finding for each Service with one of the ports.
+fn find_added_ports(services: &[Arc<Value>], added: &BTreeSet<u16>) -> Vec<Finding> {
+    let each = services.iter().flat_map(|service| {
+        let ports = ports::node_ports(service).into_iter();
+        ports.map(move |port| (service, port))
+    });
+    each.filter(|(_, port)| added.contains(port))
+        .map(|(service, port)| Finding {
+            service: service.clone(),
+            defect: Defect::PortNotAllocated(port),
+        })
+        .collect()
 }
 
 fn used_ports(services: &[Arc<Value>]) -> BTreeSet<u16> {
@@ -199,14 +252,15 @@ fn used_ports(services: &[Arc<Value>]) -> BTreeSet<u16> {
         .collect()
 }
 
-fn used_addresses(services: &[Arc<Value>]) -> BTreeMap<IpAddr, &Value> {
-    let each = services.iter().map(|service| &**service);
-    each.flat_map(|service| {
-        addresses::cluster_ips(service)
-            .into_iter()
-            .map(move |address| (address, service))
-    })
-    .collect()
+fn used_addresses(services: &[Arc<Value>]) -> BTreeMap<IpAddr, &Arc<Value>> {
+    services
+        .iter()
+        .flat_map(|service| {
+            addresses::cluster_ips(service)
+                .into_iter()
+                .map(move |address| (address, service))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -317,6 +317,60 @@ async fn repair_allocates_what_existing_services_use() {
     assert!(error.message.contains("already allocated"), "{error}");
 }
 
+/// Returns `Service reason` of all events.
+async fn list_events(cluster: &Cluster) -> Vec<String> {
+    cluster.catch_up().await;
+    let cache = cluster.registry.caches.find_cache("", "events").unwrap();
+    let snapshot = cache.snapshot(0);
+    let events = snapshot.range_entries("", "").map(|entry| {
+        let event = entry.decode_tree().unwrap();
+        format!(
+            "{} {}",
+            str_at(&event, &["involvedObject", "name"]),
+            str_at(&event, &["reason"])
+        )
+    });
+    let mut events: Vec<_> = events.collect();
+    events.sort_unstable();
+    events
+}
+
+#[tokio::test]
+async fn wrong_allocations_have_one_event_each() {
+    let cluster = start_cluster().await;
+    let spec = |address: &str, port: u16| {
+        json!({"type": "NodePort", "clusterIP": address, "clusterIPs": [address],
+            "ports": [{"port": 80, "protocol": "TCP", "nodePort": port}]})
+    };
+    for (name, spec) in [
+        ("a", spec("10.0.0.9", 30001)),
+        ("b", spec("10.0.0.9", 30001)),
+        ("c", spec("10.7.0.9", 2)),
+    ] {
+        let mut object = service(name, spec);
+        object["metadata"]["uid"] = json!(name);
+        let stored = apiserver_convert::encode_stored(services(), &object);
+        let key = format!("/registry/services/specs/d/{name}");
+        cluster.etcd.put(&key, &stored);
+    }
+    cluster.catch_up().await;
+    let mut leaks = Leaks::new();
+    for _ in 0..2 {
+        cluster.registry.release_leaks(&mut leaks).await.unwrap();
+        let expect = [
+            "a ClusterIPAlreadyAllocated",
+            "a PortNotAllocated",
+            "b ClusterIPNotAllocated",
+            "b PortAlreadyAllocated",
+            "b PortNotAllocated",
+            "c ClusterIPNotAllocated",
+            "c ClusterIPOutOfRange",
+            "c PortOutOfRange",
+        ];
+        assert_eq!(list_events(&cluster).await, expect);
+    }
+}
+
 const ADDRESS_KEY: &str = "/registry/ipaddresses/10.0.0.9";
 const BITMAP_KEY: &str = "/registry/ranges/servicenodeports";
 
