@@ -392,6 +392,24 @@ fn selectable_fields_are_scalars_of_the_schema() {
 }
 
 #[test]
+fn selectable_fields_are_checked_without_a_usable_schema() {
+    create(
+        |object| {
+            let version = &mut object["spec"]["versions"][0];
+            version["schema"]["openAPIV3Schema"]["definitions"] = json!({"a": {}});
+            version["selectableFields"] =
+                json!([{"jsonPath": "color"}, {"jsonPath": ".spec.color"}]);
+        },
+        &[
+            "spec.validation.openAPIV3Schema.definitions: Forbidden: ",
+            "spec.schema.openAPIV3Schema: Invalid value: \"\": ",
+            "spec.selectableFields[0].jsonPath: Invalid value: \"color\": is an invalid path: expected [ or . but got: color",
+            "spec.selectableFields[1].jsonPath: Invalid value: \".spec.color\": is an invalid path: does not refer to a valid field",
+        ],
+    );
+}
+
+#[test]
 fn at_most_eight_fields_are_selectable() {
     let many = |object: &mut Value| {
         for i in 0..9 {

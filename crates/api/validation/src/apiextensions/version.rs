@@ -5,6 +5,7 @@ use api_meta::tree::{flag, list, opt, opt_text, text};
 use api_structural::{PathSyntax, ValueType, parse_unchecked, resolve_field_path};
 use serde_json::Value;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Maximum number of selectable fields: the watch cache compares them for each event.
 pub(super) const SELECTABLE_LIMIT: usize = 8;
@@ -143,14 +144,12 @@ pub(super) fn validate_selectable_fields(
         errors.invalid(&at, "", missing);
         return;
     };
-    let schema = match parse_unchecked(schema) {
-        Ok(schema) => schema,
-        Err(message) => {
-            let at = path.child(schema_field);
-            errors.invalid(&at.child("openAPIV3Schema"), "", message);
-            return;
-        }
-    };
+    let schema = parse_unchecked(schema).unwrap_or_else(|message| {
+        let at = path.child(schema_field);
+        errors.invalid(&at.child("openAPIV3Schema"), "", message);
+        // The paths have their errors nevertheless, as upstream.
+        Arc::default()
+    });
     let mut known = HashSet::new();
     for (i, field) in all.iter().enumerate() {
         let json_path = text(field, "jsonPath");
