@@ -135,6 +135,8 @@ struct RotatedFile {
     rotation: Rotation,
     file: File,
     length: u64,
+    /// The last write has failed, possibly in the middle of a line.
+    is_torn: bool,
     tasks: Tasks,
 }
 
@@ -153,20 +155,27 @@ impl RotatedFile {
             rotation,
             file,
             length,
+            is_torn: false,
             tasks,
         })
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_torn {
+            // A part of a line stays in the file. The next line must not become a part of it.
+            self.file.write_all(b"\n")?;
+            self.is_torn = false;
+        }
         let added = bytes.len() as u64;
         let is_full = self.rotation.size > 0 && self.length + added > self.rotation.size;
         // A line that is longer than a file has a file of its own.
         if is_full && self.length > 0 {
             self.rotate()?;
         }
-        self.file.write_all(bytes)?;
+        let written = self.file.write_all(bytes);
+        self.is_torn = written.is_err();
         self.length += added;
-        Ok(())
+        written
     }
 
     fn rotate(&mut self) -> io::Result<()> {

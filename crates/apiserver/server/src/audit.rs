@@ -32,11 +32,13 @@ pub async fn begin_audit(server: &Server, context: &mut Context) -> Result<(), A
     let Some(record) = begin_record(server, context, user) else {
         return Ok(());
     };
+    // Before the first event: the request may time out while a backend holds it up.
+    context.audit = Some(record.clone());
     if let Err(rejected) = record.log_received().await {
         record.end();
+        context.audit = None;
         return Err(ApiError::internal(rejected.to_string()));
     }
-    context.audit = Some(record);
     Ok(())
 }
 

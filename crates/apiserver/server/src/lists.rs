@@ -27,12 +27,14 @@ pub async fn list_response(
     encodings: Encodings,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = context.list_media_type(resource)?;
+    let stored_size = || entries.iter().map(|entry| entry.stored_size()).sum();
     if records_response(context) {
-        audit_list(context, media_type, resource, &entries, meta)?;
+        let record = || audit_list(context, media_type, resource, &entries, meta);
+        run_sized(&context.user, stored_size(), record).await?;
     }
     let mut response = raw_response(200, media_type.format.media_type(), Bytes::new());
     let Some(format) = ListFormat::from_media_type(media_type) else {
-        let size = entries.iter().map(|entry| entry.stored_size()).sum();
+        let size = stored_size();
         let transform = || {
             let bytes = transform_list(context, media_type, resource, entries, meta)?;
             Ok(compress::compress_response(context, response, bytes))
