@@ -67,6 +67,18 @@ def deployment(c):
     assert len(set(addresses)) == 3, addresses
 
 
+@check("simulated/audit-log-names-who-wrote-what", needs=WEB)
+def audit_log(c):
+    path = os.path.join(c.data, "logs", "audit", "audit.log")
+    assert os.stat(path).st_mode & 0o777 == 0o600 and os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
+    with open(path) as lines:
+        events = [json.loads(line) for line in lines]
+    written = [e for e in events if e["verb"] == "create" and e["objectRef"].get("resource") == "deployments"]
+    assert written and written[0]["user"]["username"] == "kubernetes-admin", written[:1]
+    assert written[0]["responseStatus"]["code"] == 201 and "requestObject" not in written[0], written[0]
+    assert not [e for e in events if e.get("objectRef", {}).get("resource") == "leases"]
+
+
 @check("simulated/service-endpoints", needs=WEB)
 def service(c):
     c.k("expose", "deployment", "web", "--port=80")

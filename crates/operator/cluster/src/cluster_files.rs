@@ -62,10 +62,16 @@ pub(crate) fn write_credentials(
 
 /// Returns the configurations of the components of a machine with a control plane.
 pub(crate) fn make_configs(settings: &Settings, layout: &Layout) -> Vec<ConfigFile> {
-    let mut made = vec![ConfigFile {
-        path: layout.config("authentication.yaml"),
-        content: configs::authentication_config(),
-    }];
+    let mut made = vec![
+        ConfigFile {
+            path: layout.config("authentication.yaml"),
+            content: configs::authentication_config(),
+        },
+        ConfigFile {
+            path: layout.config("audit-policy.yaml"),
+            content: configs::audit_policy(),
+        },
+    ];
     for node in &settings.nodes() {
         let layout = &layout.for_node(node.number);
         made.push(ConfigFile {

@@ -132,6 +132,51 @@ pub fn authentication_config() -> String {
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
+/// Returns the API server's audit policy: the metadata of writes, of access to Secrets, and of what
+/// people and other programs read.
+#[must_use]
+pub fn audit_policy() -> String {
+    const READS: [&str; 3] = ["get", "list", "watch"];
+    let resources =
+        |group: &str, names: &[&str]| serde_json::json!({"group": group, "resources": names});
+    let core = ["secrets", "serviceaccounts/token"];
+    // Rarely of use, and most of all requests.
+    let frequent = [
+        resources("", &["events"]),
+        resources("events.k8s.io", &["events"]),
+        resources("coordination.k8s.io", &["leases"]),
+    ];
+    let health = [
+        "/livez*",
+        "/readyz*",
+        "/healthz*",
+        "/version",
+        "/openapi*",
+        "/api*",
+    ];
+    let components = [
+        "system:kube-controller-manager",
+        "system:kube-scheduler",
+        "system:cluster-dns",
+        "system:apiserver",
+    ];
+    let groups = ["system:nodes", "system:serviceaccounts:kube-system"];
+    let tree = serde_json::json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "Metadata", "resources": [resources("", &core)]},
+            {"level": "None", "resources": frequent},
+            {"level": "None", "verbs": READS, "nonResourceURLs": health},
+            {"level": "None", "verbs": READS, "users": components},
+            {"level": "None", "verbs": READS, "userGroups": groups},
+            {"level": "Metadata"},
+        ],
+    });
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
 /// Returns the kubelet's configuration.
 #[must_use]
 pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> String {

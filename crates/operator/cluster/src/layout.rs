@@ -93,6 +93,11 @@ impl Layout {
     pub fn log(&self, name: &str) -> PathBuf {
         self.logs().join(format!("{name}.log"))
     }
+    /// Returns the path of the API server's audit log. Its folder is one that only the owner reads.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        self.logs().join("audit").join("audit.log")
+    }
     /// Returns the path of a process record.
     #[must_use]
     pub fn record(&self, name: &str) -> PathBuf {

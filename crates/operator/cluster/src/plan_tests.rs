@@ -149,6 +149,17 @@ fn api_server_limits_anonymous_requests_and_denies_external_ips() {
     assert_eq!(plugins, Some("NodeRestriction,DenyServiceExternalIPs"));
 }
 
+#[test]
+fn api_server_has_an_audit_log() {
+    let api = arguments("kube-apiserver");
+    for flag in [
+        "--audit-policy-file=/data/config/audit-policy.yaml",
+        "--audit-log-path=/data/logs/audit/audit.log",
+    ] {
+        assert!(api.contains(&flag.to_owned()), "{flag}: {api:?}");
+    }
+}
+
 /// A policy must not be accepted without a warning where nothing enforces it.
 #[test]
 fn policies_are_enforced_by_every_node_of_an_own_network_or_warned_about() {

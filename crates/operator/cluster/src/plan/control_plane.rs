@@ -149,6 +149,7 @@ impl Builder<'_> {
     pub(super) fn api_server(&self) -> Process {
         let ports = &self.settings.ports;
         let authentication = self.layout.config("authentication.yaml");
+        let audit_policy = self.layout.config("audit-policy.yaml");
         let mut args = vec![
             format!("--etcd-servers=https://127.0.0.1:{}", ports.store),
             format!("--secure-port={}", ports.api),
@@ -165,6 +166,10 @@ impl Builder<'_> {
             // External IPs let each user who creates Services intercept traffic (CVE-2020-8554).
             "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
             format!("--authentication-config={}", path_text(&authentication)),
+            format!("--audit-policy-file={}", path_text(&audit_policy)),
+            format!("--audit-log-path={}", path_text(&self.layout.audit_log())),
+            // With the current file, at most 1.1 GB.
+            "--audit-log-maxbackup=10".to_owned(),
             // With these, other machines join. Without a token's Secret they give no access.
             "--enable-bootstrap-token-auth=true".to_owned(),
             // Only the aggregation proxy may name users; other certificates of its CA may not.
@@ -187,7 +192,7 @@ impl Builder<'_> {
             .iter()
             .map(|(_, file)| self.pki_path(file))
             .collect();
-        inputs.push(authentication);
+        inputs.extend([authentication, audit_policy]);
         self.process(
             "kube-apiserver",
             args,

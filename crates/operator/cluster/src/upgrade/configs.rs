@@ -115,10 +115,8 @@ mod tests {
         let (first, second) = [1, 2]
             .map(|node| layout.for_node(node).config("kubelet.yaml"))
             .into();
-        let (added, foreign) = (
-            layout.config("authentication.yaml"),
-            layout.config("a.yaml"),
-        );
+        let added = ["authentication.yaml", "audit-policy.yaml"].map(|name| layout.config(name));
+        let foreign = layout.config("a.yaml");
         write_credentials(&settings, &layout).unwrap();
         for path in [&first, &second, &foreign] {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -128,15 +126,16 @@ mod tests {
         let new = NewConfigs::new(&settings, &layout).unwrap();
         let mut state = UpgradeState::example();
         state.note_configs(&new).unwrap();
-        assert_eq!(state.added, std::slice::from_ref(&added));
+        assert_eq!(state.added, added);
         let noted: Vec<_> = state.configs.iter().map(|file| &file.path).collect();
         assert_eq!(noted, [&first, &second], "no file of others, no kubeconfig");
         assert_eq!(
-            (read(&first).as_deref(), read(&added)),
+            (read(&first).as_deref(), read(&added[0])),
             (Some("former"), None)
         );
         new.write_all().unwrap();
-        assert!(read(&second).is_some_and(|text| text != "former") && added.exists());
+        assert!(read(&second).is_some_and(|text| text != "former"));
+        assert!(added.iter().all(|path| path.exists()));
         let before = state.clone();
         state.note_configs(&new).unwrap();
         assert_eq!(state, before, "the repeated command");
