@@ -4,7 +4,7 @@ use crate::schemas::PREFIX;
 use api_kinds::Resource;
 use serde_json::{Map, Value, json};
 
-/// Media types of a resource's operations. Those of CBOR are not listed.
+/// Media types of a resource's operations.
 pub(crate) struct MediaTypes {
     /// Of requests, except for patches.
     pub(crate) bodies: &'static [&'static str],
@@ -35,7 +35,31 @@ pub(crate) static BUILT_IN: MediaTypes = MediaTypes {
     ],
 };
 
-/// Custom resources have no protobuf form and no strategic merge patch.
+/// With the gate `CBORServingAndStorage`.
+static WITH_CBOR: MediaTypes = MediaTypes {
+    bodies: BUILT_IN.bodies,
+    responses: &[
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+        "application/cbor",
+    ],
+    streams: &[
+        "application/json;stream=watch",
+        "application/vnd.kubernetes.protobuf;stream=watch",
+        "application/cbor-seq",
+    ],
+    patches: &[
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+        "application/apply-patch+cbor",
+    ],
+};
+
+/// Custom resources have no protobuf form and no strategic merge patch. As upstream, CBOR is not
+/// listed for them, although they have it.
 static CUSTOM: MediaTypes = MediaTypes {
     bodies: &["application/json", "application/yaml"],
     responses: &["application/json", "application/yaml"],
@@ -48,9 +72,11 @@ static CUSTOM: MediaTypes = MediaTypes {
 };
 
 /// Returns the media types of a resource.
-pub(crate) fn media_types(resource: &Resource) -> &'static MediaTypes {
+pub(crate) fn media_types(resource: &Resource, serves_cbor: bool) -> &'static MediaTypes {
     if resource.is_custom() {
         &CUSTOM
+    } else if serves_cbor {
+        &WITH_CBOR
     } else {
         &BUILT_IN
     }

@@ -23,6 +23,7 @@ pub struct CustomResources {
     // `--runtime-config` decides which ones, so that the static table is not enough.
     built_in: Vec<Arc<Resource>>,
     built_in_groups: Vec<Group>,
+    serves_cbor: bool,
 }
 
 /// A served version of a custom resource.
@@ -59,7 +60,22 @@ impl CustomResources {
             versions,
             built_in: built_in.into_iter().cloned().collect(),
             built_in_groups: set.built_in_groups().to_vec(),
+            serves_cbor: false,
         }
+    }
+
+    /// Lists the media types of CBOR at the built-in resources, if the server has them (gate
+    /// `CBORServingAndStorage`).
+    #[must_use]
+    pub fn with_cbor(self, serves_cbor: bool) -> Self {
+        CustomResources {
+            serves_cbor,
+            ..self
+        }
+    }
+
+    pub(crate) fn serves_cbor(&self) -> bool {
+        self.serves_cbor
     }
 
     /// Returns the groups and versions with served built-in resources.

@@ -27,6 +27,7 @@ pub(crate) struct Operations<'a> {
     pub(crate) messages: Vec<&'static Message>,
     pub(crate) has_built_in: bool,
     pub(crate) has_custom: bool,
+    serves_cbor: bool,
 }
 
 impl<'a> Operations<'a> {
@@ -39,6 +40,7 @@ impl<'a> Operations<'a> {
             messages: Vec::new(),
             has_built_in: false,
             has_custom: false,
+            serves_cbor: custom.serves_cbor(),
         };
         for resource in custom.built_in_of(group, version) {
             operations.has_built_in = true;
@@ -164,7 +166,7 @@ impl<'a> Operations<'a> {
     }
 
     fn list_operation(&mut self, resource: &Resource, id: String, parameters: &[&str]) -> Value {
-        let types = media_types(resource);
+        let types = media_types(resource, self.serves_cbor);
         let formats: Vec<&str> = types
             .responses
             .iter()
@@ -213,7 +215,7 @@ impl<'a> Operations<'a> {
             let own = if list { parameters::WRITE } else { &[] };
             let id = self.operation_id("create", &format!("{scope}{kind}"));
             let text = format!("create a {kind}");
-            let object = ObjectType::of_resource(resource);
+            let object = ObjectType::of_resource(resource, self.serves_cbor);
             let operation = self.write_operation("post", id, text, own, &object);
             operations.push(("post", operation));
         }

@@ -58,6 +58,9 @@ fn version_hash(group: &str, version: &str, custom: &CustomResources) -> String 
     // on is a part of it.
     hasher.update(&*PROGRAM);
     hasher.update(root_path(group, version));
+    if custom.serves_cbor() {
+        hasher.update("cbor");
+    }
     // `--runtime-config` can disable single resources of a version.
     for resource in custom.built_in_of(group, version) {
         hasher.update(json!(resource.plural).to_string());

@@ -336,3 +336,47 @@ fn reviews_can_only_be_created() {
     let item = &document["paths"]["/apis/authorization.k8s.io/v1/subjectaccessreviews"];
     assert!(item["post"].is_object() && item.get("get").is_none());
 }
+
+#[test]
+fn media_types_of_cbor_are_listed_if_they_are_served() {
+    let pods = "/api/v1/namespaces/{namespace}/pods";
+    let log = &format!("{pods}/{{name}}/log");
+    let pod = &format!("{pods}/{{name}}");
+    let response = ["responses", "200", "content"];
+    for serves in [false, true] {
+        let custom = CustomResources::default().with_cbor(serves);
+        let document = v3::document("api/v1", &custom).unwrap();
+        let types = |path: &str, method: &str, at: &[&str]| {
+            let operation = &document["paths"][path][method];
+            let content = at.iter().fold(operation, |value, name| &value[*name]);
+            let names = content.as_object().unwrap().keys();
+            names
+                .filter(|name| name.contains("cbor"))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        let (object, sequence) = ("application/cbor", "application/cbor-seq");
+        let watch = "/api/v1/watch/pods";
+        for (path, method, at, listed) in [
+            (pod.as_str(), "get", &response[..], vec![object]),
+            (pods, "post", &response[..], vec![object]),
+            (pods, "get", &response[..], vec![object, sequence]),
+            (watch, "get", &response[..], vec![object, sequence]),
+            (log.as_str(), "get", &response[..], vec![object]),
+            (
+                pod.as_str(),
+                "patch",
+                &["requestBody", "content"],
+                vec!["application/apply-patch+cbor"],
+            ),
+            (pods, "post", &["requestBody", "content"], vec![]),
+        ] {
+            let mut found = types(path, method, at);
+            found.sort();
+            let expect = if serves { listed } else { Vec::new() };
+            assert_eq!(found, expect, "{method} {path} {serves}");
+        }
+        let is_default = v3::hash("api/v1", &custom) == Some(hash("api/v1"));
+        assert_ne!(is_default, serves, "clients cache documents by their hash");
+    }
+}

@@ -91,8 +91,9 @@ impl Definition for CachedDefinition {
 fn collect_custom(server: &Server) -> CustomResources {
     let served = server.caches.served();
     let definitions = served.find_cache("apiextensions.k8s.io", "customresourcedefinitions");
-    CustomResources::new(served.resources(), |name| {
+    let collected = CustomResources::new(served.resources(), |name| {
         let entry = definitions?.get(name)?;
         Some(Arc::new(CachedDefinition(entry)) as Arc<dyn Definition>)
-    })
+    });
+    collected.with_cbor(server.formats.cbor)
 }

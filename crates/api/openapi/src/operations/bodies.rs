@@ -16,7 +16,7 @@ impl Operations<'_> {
         scope: &str,
     ) -> Vec<(&'static str, Value)> {
         let kind = &*resource.kind;
-        let object = ObjectType::of_resource(resource);
+        let object = ObjectType::of_resource(resource, self.serves_cbor);
         let mut operations = self.read_and_write(
             &resource.verbs,
             &format!("{scope}{kind}"),
@@ -135,7 +135,7 @@ impl Operations<'_> {
         codes: &[&str],
     ) -> Value {
         // For pods, services and the like, the response is the object instead of a Status.
-        let types = media_types(resource);
+        let types = media_types(resource, self.serves_cbor);
         let returns_object = action == "delete"
             && !resource.is_custom()
             && matches!(

@@ -19,12 +19,12 @@ pub(super) struct ObjectType<'a> {
 
 impl<'a> ObjectType<'a> {
     /// Returns the type of a resource's objects.
-    pub(super) fn of_resource(resource: &'a Resource) -> Self {
+    pub(super) fn of_resource(resource: &'a Resource, serves_cbor: bool) -> Self {
         Self {
             name: resource_type(resource),
             owner: &resource.kind,
             gvk: kind_of(resource),
-            types: media_types(resource),
+            types: media_types(resource, serves_cbor),
             is_custom: resource.is_custom(),
         }
     }

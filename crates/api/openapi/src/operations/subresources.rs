@@ -2,7 +2,7 @@
 
 use super::Operations;
 use super::object_type::ObjectType;
-use crate::content::{BUILT_IN, list_responses};
+use crate::content::{list_responses, media_types};
 use crate::names::{
     capitalize, group_version, kind_of, resource_type, root_path, sub_name, type_name,
 };
@@ -44,7 +44,7 @@ impl Operations<'_> {
                 "log",
                 &resource.plural,
             )));
-            let operation = self.log_operation(&rest, &resource.kind, &gvk);
+            let operation = self.log_operation(&rest, resource, &gvk);
             self.insert_path(path, parameters, vec![("get", operation)]);
         } else if matches!(
             &*subresource.name,
@@ -56,16 +56,16 @@ impl Operations<'_> {
         }
     }
 
-    fn log_operation(&self, rest: &str, kind: &str, gvk: &Value) -> Value {
+    fn log_operation(&self, rest: &str, resource: &Resource, gvk: &Value) -> Value {
         // The log itself is text. The other types are those of a Status.
-        let formats: Vec<&str> = BUILT_IN
+        let formats: Vec<&str> = media_types(resource, self.serves_cbor)
             .responses
             .iter()
             .chain(&["text/plain"])
             .copied()
             .collect();
         json!({
-            "description": format!("read log of the specified {kind}"),
+            "description": format!("read log of the specified {}", resource.kind),
             "operationId": self.operation_id("read", rest),
             "responses": list_responses(&["200"], &formats, &json!({"type": "string"})),
             "tags": [self.group_tag()],
@@ -94,7 +94,7 @@ impl Operations<'_> {
         let object = ObjectType {
             name,
             gvk,
-            ..ObjectType::of_resource(resource)
+            ..ObjectType::of_resource(resource, self.serves_cbor)
         };
         let of = format!("{} of the specified", subresource.name);
         let mut operations = self.read_and_write(&subresource.verbs, rest, &of, &object);

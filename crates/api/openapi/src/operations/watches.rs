@@ -1,7 +1,7 @@
 //! The deprecated paths that begin with `/watch/`.
 
 use super::{META, Operations};
-use crate::content::{BUILT_IN, list_responses, schema_reference};
+use crate::content::{list_responses, media_types, schema_reference};
 use crate::names::kind_of;
 use crate::parameters::{across_parameters, name_parameter, scope_parameters};
 use api_kinds::Resource;
@@ -73,10 +73,11 @@ impl Operations<'_> {
 
     fn insert_watch(&mut self, resource: &Resource, watch: WatchPath) {
         let event = format!("{META}WatchEvent");
-        let formats: Vec<&str> = BUILT_IN
+        let types = media_types(resource, self.serves_cbor);
+        let formats: Vec<&str> = types
             .responses
             .iter()
-            .chain(BUILT_IN.streams)
+            .chain(types.streams)
             .copied()
             .collect();
         // Generators tell a watch of a list from that of one object by the action, not by the path.
