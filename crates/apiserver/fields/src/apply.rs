@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::changes::{Changes, compare_versions, update_entries};
 use crate::compare::{fields_of, index_elements};
 use crate::last_applied::{find_client_applied, update_annotation};
 use crate::managers::{self, APPLY, Entry, Identity};
@@ -10,8 +11,9 @@ use crate::path::Step;
 use crate::prune::prune_abandoned;
 use crate::set::FieldSet;
 use crate::shape::Shape;
-use crate::track::{Writer, considered_fields, give_ownership, take_from_others};
-use crate::versions::{Changes, ConversionRequest, compare_versions, update_entries};
+use crate::track::{give_ownership, take_from_others};
+use crate::versions::ConversionRequest;
+use crate::writer::{Writer, considered_fields};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 use crate::compare::{compare_objects, fields_of};
 use crate::set::FieldSet;
 use crate::shape::Shape;
-use crate::track::Writer;
+use crate::writer::Writer;
 use api_codec::json;
 use serde_json::{Map, Value};
 

@@ -6,10 +6,11 @@
 //! other managers, and removes fields that the manager no longer applies.
 //!
 //! Invariant: pure; the same objects and managers give the same result. The semantics are those of
-//! upstream's structured-merge-diff, with the list types of the API schema. Owners of other versions
-//! are compared in their version (`versions`); the caller converts.
+//! upstream's structured-merge-diff, with the list types of the API schema. Owners of other
+//! versions are compared in their version (`changes`); the caller converts (`versions`).
 
 mod apply;
+mod changes;
 mod compare;
 mod last_applied;
 mod managers;
@@ -22,11 +23,13 @@ mod set;
 mod shape;
 mod track;
 mod versions;
+mod writer;
 
 pub use apply::{ApplyError, ApplyOutcome, apply_intent};
 pub use managers::check_managed_fields;
 pub use mutation::{MergeError, check_elements_of, merge_object};
 pub use scale::{ReplicasPaths, set_object_owners, set_scale_owners};
 pub use set::FieldSet;
-pub use track::{Writer, track_update};
+pub use track::track_update;
 pub use versions::{ConversionRequest, Versions};
+pub use writer::Writer;

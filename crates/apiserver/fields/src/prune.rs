@@ -1,12 +1,13 @@
 //! Removal of the fields that an applier no longer applies.
 
+use crate::changes::fields_of_others;
 use crate::compare::compare_objects;
 use crate::managers::{Entry, Identity};
 use crate::path::Step;
 use crate::set::FieldSet;
 use crate::shape::Shape;
-use crate::track::Writer;
-use crate::versions::{ConversionRequest, fields_of_others};
+use crate::versions::ConversionRequest;
+use crate::writer::Writer;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -79,9 +80,9 @@ fn prune_across_versions(
         let mut restored = writer.convert(&whole, &at, &version)?.into_owned();
         let reduced = writer.convert(&pruned, &at, &version)?;
         let lost = compare_objects(shape, &restored, &reduced).removed;
-        let reduced_whole = restored.clone();
+        let converted = restored.clone();
         prune_fields(shape, &mut restored, &lost.difference(&kept), &kept);
-        (whole, pruned, at) = (reduced_whole, restored, version);
+        (whole, pruned, at) = (converted, restored, version);
     }
     let pruned = writer.convert(&pruned, &at, last_version)?;
     let removed = compare_objects(shape, &at_last, &pruned).removed;

@@ -1,42 +1,11 @@
 //! Ownership after an update: the writer owns the fields that it changed.
 
+use crate::changes::{Changes, compare_versions, update_entries};
 use crate::managers::{self, Entry, Identity};
 use crate::set::FieldSet;
-use crate::versions::{Changes, ConversionRequest, Versions, compare_versions, update_entries};
-use api_codec::json;
-use api_kinds::ObjectSchema;
-use serde_json::{Value, json};
-
-/// The identity and the context of a write.
-#[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
-    /// Field manager.
-    pub manager: &'a str,
-    /// `group/version` of the writer's objects.
-    pub api_version: &'a str,
-    /// Subresource, empty for the object itself.
-    pub subresource: &'a str,
-    /// The schema of that version.
-    pub schema: &'a ObjectSchema,
-    /// The other versions.
-    pub versions: &'a Versions<'a>,
-    /// Fields that such a write does not set, whatever the body contains (`status`,
-    /// `metadata.labels`).
-    pub ignored: &'a [&'a str],
-    /// The current time.
-    pub now: &'a str,
-}
-
-impl Writer<'_> {
-    pub(crate) fn identity(&self, operation: &str) -> Identity {
-        Identity {
-            manager: self.manager.to_owned(),
-            operation: operation.to_owned(),
-            api_version: self.api_version.to_owned(),
-            subresource: self.subresource.to_owned(),
-        }
-    }
-}
+use crate::versions::ConversionRequest;
+use crate::writer::Writer;
+use serde_json::Value;
 
 /// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a
 /// change nothing is updated, and without owners nothing is recorded.
@@ -70,14 +39,6 @@ pub fn track_update(
     managers::cap_updates(&mut entries);
     managers::write_entries(new, entries);
     Ok(())
-}
-
-/// Returns an object with the defaults that no client owns.
-pub(crate) fn default_fields(schema: &ObjectSchema) -> Value {
-    match schema {
-        ObjectSchema::BuiltIn(message) => json::explicit(message, &json!({})),
-        ObjectSchema::Custom(_) => json!({"metadata": {}}),
-    }
 }
 
 /// Returns the owners before a write.
@@ -145,52 +106,13 @@ pub(crate) fn give_ownership(
     entry.fields = fields;
 }
 
-/// Returns the object without the fields that this kind of write does not set.
-pub(crate) fn considered_fields(writer: &Writer<'_>, object: &Value) -> Value {
-    let mut object = without_managed_fields(object);
-    for path in writer.ignored {
-        let (parents, field) = path.rsplit_once('.').unwrap_or(("", path));
-        let mut names = parents.split('.').filter(|name| !name.is_empty());
-        let parent = names.try_fold(&mut object, |at, name| at.get_mut(name));
-        if let Some(map) = parent.and_then(Value::as_object_mut) {
-            map.remove(field);
-        }
-    }
-    object
-}
-
-/// Returns the object without the fields that no manager can own.
-fn without_managed_fields(object: &Value) -> Value {
-    // Fields that the server sets: upstream's strip set.
-    const OF_METADATA: [&str; 9] = [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-        "clusterName",
-    ];
-    let mut object = object.clone();
-    if let Some(map) = object.as_object_mut() {
-        // Every write names them, so that they say nothing about ownership.
-        map.remove("apiVersion");
-        map.remove("kind");
-        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-            for field in OF_METADATA {
-                metadata.remove(field);
-            }
-        }
-    }
-    object
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::versions::Versions;
+    use api_kinds::ObjectSchema;
+    use serde_json::json;
 
     fn config_map_schema() -> &'static ObjectSchema {
         &api_kinds::find("", "v1", "configmaps").unwrap().schema

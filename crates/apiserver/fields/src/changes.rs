@@ -1,0 +1,86 @@
+//! The changes of a write in each version that has owners.
+
+use crate::compare::{Comparison, compare_objects};
+use crate::managers::{Entry, Identity};
+use crate::reconcile::reconcile_set;
+use crate::set::FieldSet;
+use crate::shape::Shape;
+use crate::versions::ConversionRequest;
+use crate::writer::{Writer, considered_fields, default_fields};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Drops the owners of versions that do not exist any more, and fits the sets of the others to the
+/// schema, which may have changed since they were written.
+pub(crate) fn update_entries(writer: &Writer<'_>, entries: &mut Vec<Entry>) {
+    entries.retain_mut(|entry| {
+        let schema = writer.find_schema(&entry.identity.api_version);
+        if let Some(schema) = schema {
+            reconcile_set(Shape::of_object(schema), &mut entry.fields);
+        }
+        schema.is_some()
+    });
+}
+
+/// The changes of a write, in each version that has owners.
+pub(crate) struct Changes {
+    by_version: BTreeMap<String, Comparison>,
+}
+
+impl Changes {
+    /// Returns the changes in a version.
+    pub(crate) fn find(&self, api_version: &str) -> Option<&Comparison> {
+        self.by_version.get(api_version)
+    }
+}
+
+/// Compares the old and the new object in the version of the writer, and in those of the other
+/// owners. Without an old object, the new one is compared with the defaults.
+pub(crate) fn compare_versions(
+    writer: &Writer<'_>,
+    entries: &[Entry],
+    own: &Identity,
+    old: Option<&Value>,
+    new: &Value,
+) -> Result<Changes, ConversionRequest> {
+    let mut by_version = BTreeMap::new();
+    let foreign = entries
+        .iter()
+        .filter(|entry| !entry.identity.is_same_owner(own))
+        .map(|entry| entry.identity.api_version.as_str());
+    for version in foreign.chain([writer.api_version]) {
+        if by_version.contains_key(version) {
+            continue;
+        }
+        let Some(schema) = writer.find_schema(version) else {
+            continue;
+        };
+        let before = match old {
+            Some(old) => writer.convert(old, writer.api_version, version)?,
+            None => Cow::Owned(default_fields(schema)),
+        };
+        let after = writer.convert(new, writer.api_version, version)?;
+        let difference = compare_objects(
+            Shape::of_object(schema),
+            &considered_fields(writer, &before),
+            &considered_fields(writer, &after),
+        );
+        by_version.insert(version.to_owned(), difference);
+    }
+    Ok(Changes { by_version })
+}
+
+/// Returns the fields of the owners but one, by version.
+pub(crate) fn fields_of_others(entries: &[Entry], own: &Identity) -> BTreeMap<String, FieldSet> {
+    let mut by_version: BTreeMap<String, FieldSet> = BTreeMap::new();
+    for entry in entries {
+        if !entry.identity.is_same_owner(own) {
+            let fields = by_version
+                .entry(entry.identity.api_version.clone())
+                .or_default();
+            *fields = std::mem::take(fields).union(&entry.fields);
+        }
+    }
+    by_version
+}
