@@ -39,7 +39,7 @@ fn convert(request: &ConversionRequest) -> Value {
         ("count", "size")
     };
     object["apiVersion"] = request.api_version.clone().into();
-    if let Some(spec) = object["spec"].as_object_mut()
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
         && let Some(number) = spec.remove(old)
     {
         spec.insert(new.to_owned(), number);

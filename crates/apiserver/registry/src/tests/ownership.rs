@@ -108,10 +108,35 @@ impl Converter for FailingConverter {
     }
 }
 
+/// Calls the same number `size` in v1 and `count` in v2.
+#[derive(Debug)]
+struct RenamingConverter;
+
+impl Converter for RenamingConverter {
+    fn convert_objects<'a>(&'a self, objects: Vec<Value>, target: &'a str) -> Conversion<'a> {
+        let (old, new) = if target == "e.io/v2" {
+            ("size", "count")
+        } else {
+            ("count", "size")
+        };
+        let convert = move |mut object: Value| {
+            object["apiVersion"] = target.into();
+            // Abandoned fields are removed before a conversion, and with them the whole spec.
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+                && let Some(number) = spec.remove(old)
+            {
+                spec.insert(new.to_owned(), number);
+            }
+            object
+        };
+        Box::pin(async move { Ok(objects.into_iter().map(convert).collect()) })
+    }
+}
+
 /// Returns two versions of a custom resource that only a converter can convert; v1 is stored.
-fn custom_versions() -> Vec<Arc<Resource>> {
+fn custom_versions(converter: Arc<dyn Converter>) -> Vec<Arc<Resource>> {
     let mut schema = CustomSchema::default();
-    schema.converter = Some(Arc::new(FailingConverter));
+    schema.converter = Some(converter);
     let schema = ObjectSchema::Custom(Arc::new(schema));
     let version = |name: &'static str| {
         Arc::new(Resource {
@@ -136,7 +161,7 @@ fn custom_versions() -> Vec<Arc<Resource>> {
 #[tokio::test]
 async fn failed_conversion_of_owners_fails_an_apply_and_resets_them_in_an_update() {
     let cluster = start_cluster().await;
-    let versions = custom_versions();
+    let versions = custom_versions(Arc::new(FailingConverter));
     cluster
         .registry
         .caches()
@@ -162,4 +187,33 @@ async fn failed_conversion_of_owners_fails_an_apply_and_resets_them_in_an_update
         .await;
     assert_eq!(object["metadata"], json!({"name": "a", "namespace": "d"}));
     assert_eq!(object["spec"]["x"], 2);
+}
+
+#[tokio::test]
+async fn owners_of_a_custom_resource_are_compared_by_its_converter() {
+    let cluster = start_cluster().await;
+    let versions = custom_versions(Arc::new(RenamingConverter));
+    let installed = cluster.registry.caches().install(versions.clone()).await;
+    installed.unwrap();
+    let intent = |version: &str, spec: Value| {
+        json!({"apiVersion": format!("e.io/{version}"), "kind": "Thing",
+            "metadata": {"name": "a", "namespace": "d"}, "spec": spec})
+    };
+    let merge = async |manager: &str, at: usize, live: Option<&Value>, intent: &Value| {
+        let mut write = user_write(&versions[at], "a");
+        write.manager = manager.to_owned();
+        let registry = &cluster.registry;
+        registry.merge_intent(&write, live, intent, false).await
+    };
+    let first = intent("v1", json!({"size": 1, "note": "x"}));
+    let first = merge("a", 0, None, &first).await.unwrap();
+    let live = RenamingConverter.convert_objects(vec![first], "e.io/v2");
+    let live = live.await.unwrap().remove(0);
+    let other = intent("v2", json!({"count": 2}));
+    let error = merge("b", 1, Some(&live), &other).await.unwrap_err();
+    let expect = "Apply failed with 1 conflict: conflict with \"a\": .spec.size";
+    assert_eq!(error.message, expect);
+    let moved = intent("v2", json!({"note": "x"}));
+    let moved = merge("a", 1, Some(&live), &moved).await.unwrap();
+    assert_eq!(moved["spec"], json!({"note": "x"}));
 }
