@@ -19,12 +19,15 @@ const TAINT_RULES: &str =
 const POD_CERTIFICATES: &str = "stored but has no effect in pods: kubelets do not request such \
                                 certificates, and no signer of Ironclad issues them";
 
+const DEVICES: &str = "stored but has no effect: no component allocates devices, and kubelets refuse pods with \
+                       resource claims";
+
 const POOL_REQUESTS: &str =
     "stored but has no effect: no component writes its status or deletes it";
 const GROUPS: &str = "stored but has no effect: each pod is scheduled alone";
 
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 9] = [
+const KINDS: [(&str, &str, &str); 13] = [
     ("networking.k8s.io", "networkpolicies", NETWORK),
     ("coordination.k8s.io", "leasecandidates", CANDIDATES),
     (
@@ -38,12 +41,16 @@ const KINDS: [(&str, &str, &str); 9] = [
         "podcertificaterequests",
         POD_CERTIFICATES,
     ),
+    ("resource.k8s.io", "deviceclasses", DEVICES),
     ("resource.k8s.io", "devicetaintrules", TAINT_RULES),
+    ("resource.k8s.io", "resourceclaims", DEVICES),
+    ("resource.k8s.io", "resourceclaimtemplates", DEVICES),
     (
         "resource.k8s.io",
         "resourcepoolstatusrequests",
         POOL_REQUESTS,
     ),
+    ("resource.k8s.io", "resourceslices", DEVICES),
     ("scheduling.k8s.io", "podgroups", GROUPS),
     ("scheduling.k8s.io", "workloads", GROUPS),
 ];
