@@ -6,7 +6,6 @@
 
 mod approval;
 mod conversion;
-mod custom;
 mod definition;
 mod names;
 pub(crate) mod problems;
@@ -23,7 +22,6 @@ use std::collections::HashSet;
 
 pub use approval::{APPROVAL_ANNOTATION, Approval, is_protected_group, read_approval};
 pub use conversion::has_valid_conversion_bundle;
-pub use custom::CustomResourceRules;
 
 pub const DEFINITION: Rules = Rules {
     name: NameRule::Subdomain,

@@ -48,8 +48,7 @@ mod warnings;
 mod webhook_client;
 
 pub use apiextensions::{
-    APPROVAL_ANNOTATION, Approval, CustomResourceRules, has_valid_conversion_bundle,
-    is_protected_group, read_approval,
+    APPROVAL_ANNOTATION, Approval, has_valid_conversion_bundle, is_protected_group, read_approval,
 };
 pub use authorization::validate_review;
 pub use custom::{CustomOutcome, CustomRules, validate_custom_create, validate_custom_update};
