@@ -150,7 +150,7 @@ fn custom_versions(converter: Arc<dyn Converter>) -> Vec<Arc<Resource>> {
                 prefix: "/e.io/things".into(),
                 api_version: "e.io/v1".into(),
                 schema: schema.clone(),
-                in_cbor: false,
+                format: api_kinds::StorageFormat::Json,
             }),
             ..Resource::clone(find_resource("v1", "configmaps"))
         })
