@@ -33,12 +33,12 @@ impl Auditor {
         annotations: AuditAnnotations,
         facts: impl FnOnce() -> RequestFacts,
     ) -> Option<Arc<Record>> {
-        let treatment = self.policy.find_treatment(attributes);
-        self.sinks.metrics.count_level(treatment.level);
-        if treatment.level == Level::None {
+        let config = self.policy.evaluate(attributes);
+        self.sinks.metrics.count_level(config.level);
+        if config.level == Level::None {
             return None;
         }
-        let record = Record::new(self.sinks.clone(), treatment, annotations, facts());
+        let record = Record::new(self.sinks.clone(), config, annotations, facts());
         Some(Arc::new(record))
     }
 }

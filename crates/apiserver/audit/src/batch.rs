@@ -1,6 +1,6 @@
 //! Sends events in batches.
 
-use crate::delivery::Delivery;
+use crate::backend::Backend;
 use crate::event::Event;
 use crate::metrics::AuditMetrics;
 use crate::throttle::Throttle;
@@ -20,15 +20,24 @@ pub struct Batching {
     pub batch: usize,
     /// Time until a batch is sent that is not full.
     pub wait: Duration,
-    /// Batches per second, and batches at once after a pause.
-    pub throttle: Option<(f64, u32)>,
+    /// The limit of the rate of batches.
+    pub throttle: Option<Rate>,
     /// Batches that are sent at the same time.
     pub concurrent: usize,
 }
 
+/// A rate of batches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Batches per second.
+    pub qps: f64,
+    /// Batches at once after a pause.
+    pub burst: u32,
+}
+
 /// Sends the events of the buffer until `shutdown`, then what is left of it.
 pub(crate) async fn run_batches(
-    delivery: Arc<dyn Delivery>,
+    backend: Arc<dyn Backend>,
     batching: Batching,
     mut buffer: mpsc::Receiver<Arc<Event>>,
     metrics: Arc<AuditMetrics>,
@@ -36,7 +45,7 @@ pub(crate) async fn run_batches(
 ) {
     let now = Instant::now();
     let rate = batching.throttle;
-    let mut throttle = rate.map(|(per_second, burst)| Throttle::new(per_second, burst, now));
+    let mut throttle = rate.map(|rate| Throttle::new(rate.qps, rate.burst, now));
     let mut sending = JoinSet::new();
     let mut is_closed = false;
     loop {
@@ -58,10 +67,10 @@ pub(crate) async fn run_batches(
         while sending.len() >= batching.concurrent {
             let _ = sending.join_next().await;
         }
-        let (delivery, metrics) = (delivery.clone(), metrics.clone());
+        let (backend, metrics) = (backend.clone(), metrics.clone());
         sending.spawn(async move {
-            if let Err(why) = delivery.deliver(&batch).await {
-                metrics.report_failure(delivery.name(), batch.len(), &why);
+            if let Err(error) = backend.process_events(&batch).await {
+                metrics.report_failure(backend.name(), batch.len(), &error);
             }
         });
     }

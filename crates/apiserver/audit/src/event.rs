@@ -4,6 +4,7 @@ use crate::level::{Level, Stage};
 use api_meta::text::truncate_text;
 use api_meta::{Status, time};
 use apiserver_request::User;
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -33,10 +34,23 @@ pub struct RequestFacts {
     pub received: Timestamp,
 }
 
-/// One event. The order of fields is that of upstream's encoder.
+/// One event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The fields before the bodies, in the order of upstream's encoder.
+    pub head: EventHead,
+    /// The body of the request as JSON.
+    pub request_object: Option<Bytes>,
+    /// The body of the response as JSON.
+    pub response_object: Option<Bytes>,
+    /// The fields after the bodies.
+    pub tail: EventTail,
+}
+
+/// The fields of an event before the bodies.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Event {
+pub struct EventHead {
     /// Level of the policy.
     pub level: Level,
     /// Identifier of the request.
@@ -47,7 +61,7 @@ pub struct Event {
     /// Path and query as sent.
     #[serde(rename = "requestURI")]
     pub request_uri: String,
-    /// Verb.
+    /// Verb of the API, or the method in lower case.
     pub verb: String,
     /// The authenticated user.
     pub user: UserInfo,
@@ -66,12 +80,12 @@ pub struct Event {
     /// The outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_status: Option<ResponseStatus>,
-    /// The body of the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_object: Option<Value>,
-    /// The body of the response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub response_object: Option<Value>,
+}
+
+/// The fields of an event after the bodies.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventTail {
     /// The time of arrival.
     #[serde(serialize_with = "write_time")]
     pub request_received_timestamp: Timestamp,
@@ -189,7 +203,7 @@ impl From<&User> for UserInfo {
 impl Event {
     /// Creates the event of a request that has arrived.
     pub(crate) fn new(level: Level, facts: RequestFacts) -> Self {
-        Event {
+        let head = EventHead {
             level,
             audit_id: facts.audit_id,
             stage: Stage::RequestReceived,
@@ -201,21 +215,59 @@ impl Event {
             user_agent: cut_user_agent(facts.user_agent),
             object_ref: facts.object,
             response_status: None,
+        };
+        Event {
+            head,
             request_object: None,
             response_object: None,
-            request_received_timestamp: facts.received,
-            stage_timestamp: facts.received,
-            annotations: BTreeMap::new(),
+            tail: EventTail {
+                request_received_timestamp: facts.received,
+                stage_timestamp: facts.received,
+                annotations: BTreeMap::new(),
+            },
         }
     }
 
-    /// Writes the event as an item of an EventList, without its kind.
+    /// Writes the event as an item of an EventList, without its kind. The bodies are copied as they
+    /// are: a list may have many megabytes.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>) {
-        // Serialization to memory fails for maps with keys that are no text only.
-        if let Err(error) = serde_json::to_writer(out, self) {
-            tracing::error!(%error, "an audit event can't be encoded");
-        }
+        out.push(b'{');
+        self.write_members(out);
+        out.push(b'}');
     }
+
+    /// Writes the members of the object, without braces.
+    pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
+        out.reserve(self.bodies_length());
+        write_fields(&self.head, out);
+        for (name, body) in [
+            ("requestObject", &self.request_object),
+            ("responseObject", &self.response_object),
+        ] {
+            if let Some(body) = body {
+                out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+                out.extend_from_slice(body);
+            }
+        }
+        out.push(b',');
+        write_fields(&self.tail, out);
+    }
+
+    /// Returns the bytes of both bodies.
+    pub(crate) fn bodies_length(&self) -> usize {
+        let bodies = [&self.request_object, &self.response_object];
+        bodies.into_iter().flatten().map(Bytes::len).sum()
+    }
+}
+
+/// Writes the members of an object without its braces.
+fn write_fields(fields: &impl Serialize, out: &mut Vec<u8>) {
+    // Serialization to memory fails only for maps whose keys are not strings.
+    let encoded = serde_json::to_vec(fields).unwrap_or_default();
+    let members = encoded
+        .strip_prefix(b"{")
+        .and_then(|rest| rest.strip_suffix(b"}"));
+    out.extend_from_slice(members.unwrap_or_default());
 }
 
 fn cut_user_agent(mut agent: String) -> String {

@@ -4,8 +4,8 @@
 //! counted. The policy decides without IO; only backends do IO.
 
 mod auditor;
+mod backend;
 mod batch;
-mod delivery;
 mod event;
 mod level;
 mod limits;
@@ -26,16 +26,17 @@ mod policy_tests;
 mod tests;
 
 pub use auditor::Auditor;
-pub use batch::Batching;
-pub use delivery::Delivery;
+pub use backend::{Backend, BackendError};
+pub use batch::{Batching, Rate};
 pub use event::{Event, ObjectReference, RequestFacts, UserInfo};
 pub use level::{Level, Stage};
 pub use limits::EventLimits;
 pub use log_file::LogFile;
 pub use log_line::LineFormat;
 pub use metrics::AuditMetrics;
-pub use policy::{Policy, PolicyError, Treatment};
-pub use record::{Record, Rejected};
+pub use policy::{Policy, PolicyError, RequestAuditConfig};
+pub use record::Record;
 pub use rotation::Rotation;
 pub use sink::{Mode, Sink};
+pub use sinks::Rejected;
 pub use webhook::{Backoff, PostEvents, Webhook};

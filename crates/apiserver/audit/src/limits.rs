@@ -1,11 +1,13 @@
-//! The limit of an event's size.
+//! Truncation: an event above the limit loses its bodies, and is dropped if it is too large without
+//! them.
 
 use crate::event::Event;
 use crate::level::Level;
-use crate::log_line::write_json;
 use std::sync::Arc;
 
 const TRUNCATED: &str = "audit.k8s.io/truncated";
+/// Bytes of a line beside the members: kind, version, brace and line break.
+const FRAME: usize = 51;
 
 /// The limit of an event's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,25 +20,27 @@ impl EventLimits {
     /// Returns the event, without its bodies if it is too large with them; None if it is too large
     /// without them.
     pub(crate) fn fit_event(self, event: &Arc<Event>) -> Option<Arc<Event>> {
-        if self.holds(event) {
-            return Some(event.clone());
-        }
-        if event.level < Level::Request {
-            return None;
-        }
         let mut cut = Event {
             request_object: None,
             response_object: None,
             ..(**event).clone()
         };
-        cut.annotations.insert(TRUNCATED.into(), "true".into());
-        Some(Arc::new(cut)).filter(|cut| self.holds(cut))
+        // Without copies of the bodies, which may be much larger than the limit.
+        if self.holds(&cut, event.bodies_length()) {
+            return Some(event.clone());
+        }
+        if event.head.level < Level::Request {
+            return None;
+        }
+        let annotations = &mut cut.tail.annotations;
+        annotations.insert(TRUNCATED.into(), "true".into());
+        let fits = self.holds(&cut, 0);
+        fits.then(|| Arc::new(cut))
     }
 
-    fn holds(self, event: &Event) -> bool {
+    fn holds(self, event: &Event, bodies: usize) -> bool {
         let mut bytes = Vec::new();
-        write_json(event, &mut bytes);
-        // As upstream, with the line break of its encoder.
-        bytes.len() < self.event
+        event.write_members(&mut bytes);
+        FRAME + bytes.len() + bodies <= self.event
     }
 }

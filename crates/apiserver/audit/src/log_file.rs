@@ -1,6 +1,6 @@
 //! The log: one line for each event, in a file that is rotated or on standard output.
 
-use crate::delivery::Delivery;
+use crate::backend::{Backend, BackendError};
 use crate::event::Event;
 use crate::log_line::LineFormat;
 use crate::rotation::{Names, Rotation};
@@ -8,6 +8,7 @@ use base_task::{CancellationToken, Tasks, blocking};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -20,7 +21,7 @@ const WAITING: usize = 1024;
 /// Bytes that are written at once.
 const CHUNK: usize = 1024 * 1024;
 
-/// The log.
+/// A backend that writes lines to a file or to standard output.
 pub struct LogFile {
     format: LineFormat,
     lines: mpsc::Sender<Lines>,
@@ -29,14 +30,14 @@ pub struct LogFile {
 /// Lines that a request waits for.
 struct Lines {
     bytes: Vec<u8>,
-    written: oneshot::Sender<Result<(), String>>,
+    written: oneshot::Sender<Result<(), BackendError>>,
 }
 
 impl LogFile {
     /// Opens the log and starts its writer. The path `-` is standard output.
     ///
     /// # Errors
-    /// The file or its folder can't be made.
+    /// The file or its directory can't be made.
     pub fn open(
         path: &Path,
         format: LineFormat,
@@ -55,21 +56,23 @@ impl LogFile {
 }
 
 #[async_trait::async_trait]
-impl Delivery for LogFile {
+impl Backend for LogFile {
     fn name(&self) -> &'static str {
         "log"
     }
 
-    async fn deliver(&self, events: &[Arc<Event>]) -> Result<(), String> {
+    async fn process_events(&self, events: &[Arc<Event>]) -> Result<(), BackendError> {
         let mut bytes = Vec::new();
         for event in events {
             self.format.write_line(event, &mut bytes);
         }
         let (written, outcome) = oneshot::channel();
-        let closed = || "the audit log is closed".to_owned();
         let lines = Lines { bytes, written };
-        self.lines.send(lines).await.map_err(|_| closed())?;
-        outcome.await.map_err(|_| closed())?
+        self.lines
+            .send(lines)
+            .await
+            .map_err(|_| BackendError::Closed)?;
+        outcome.await.map_err(|_| BackendError::Closed)?
     }
 }
 
@@ -102,7 +105,8 @@ fn write_batch(target: &mut Target, batch: &mut Vec<Lines>) {
             bytes.extend_from_slice(&lines.bytes);
             written.push(lines.written);
         }
-        let outcome = target.write(&bytes).map_err(|error| error.to_string());
+        let outcome = target.write(&bytes);
+        let outcome = outcome.map_err(|error| BackendError::Write(Arc::new(error)));
         for written in written {
             // The request may have ended meanwhile.
             let _ = written.send(outcome.clone());
@@ -137,6 +141,8 @@ struct RotatedFile {
     length: u64,
     /// The last write has failed, possibly in the middle of a line.
     is_torn: bool,
+    /// Held while rotated files are compressed and removed.
+    tidying: Arc<Mutex<()>>,
     tasks: Tasks,
 }
 
@@ -146,7 +152,7 @@ impl RotatedFile {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(names.folder())?;
+            .create(names.directory())?;
         let file = open_log(path)?;
         let length = file.metadata()?.len();
         Ok(RotatedFile {
@@ -156,6 +162,7 @@ impl RotatedFile {
             file,
             length,
             is_torn: false,
+            tidying: Arc::default(),
             tasks,
         })
     }
@@ -169,8 +176,12 @@ impl RotatedFile {
         let added = bytes.len() as u64;
         let is_full = self.rotation.size > 0 && self.length + added > self.rotation.size;
         // A line that is longer than a file has a file of its own.
-        if is_full && self.length > 0 {
-            self.rotate()?;
+        if is_full
+            && self.length > 0
+            && let Err(error) = self.rotate()
+        {
+            // The lines go to the file that is open, whatever its name is now.
+            tracing::warn!(%error, path = %self.path.display(), "the audit log can't be rotated");
         }
         let written = self.file.write_all(bytes);
         self.is_torn = written.is_err();
@@ -179,13 +190,19 @@ impl RotatedFile {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        std::fs::rename(&self.path, self.names.rotated(Timestamp::now()))?;
+        match std::fs::rename(&self.path, self.names.rotated(Timestamp::now())) {
+            // Another program has moved or removed the file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
         self.file = open_log(&self.path)?;
         self.length = 0;
-        let (names, rotation) = (self.names.clone(), self.rotation);
+        let (names, rotation, tidying) = (self.names.clone(), self.rotation, self.tidying.clone());
         // Beside the writer: the compression of a full file takes seconds.
         self.tasks.spawn_isolated("audit log rotation", async move {
             blocking(|| {
+                // One at a time: two would compress the same files.
+                let _one = tidying.lock();
                 if let Err(error) = tidy_rotated(&names, &rotation) {
                     tracing::warn!(%error, "rotated audit logs can't be compressed or removed");
                 }
@@ -207,12 +224,12 @@ fn open_log(path: &Path) -> io::Result<File> {
 /// Removes surplus files and compresses the others.
 fn tidy_rotated(names: &Names, rotation: &Rotation) -> io::Result<()> {
     let mut rotated = Vec::new();
-    for entry in std::fs::read_dir(names.folder())? {
+    for entry in std::fs::read_dir(names.directory())? {
         rotated.extend(names.parse(&entry?.file_name().to_string_lossy()));
     }
     for path in rotation.find_surplus(rotated.clone(), Timestamp::now()) {
         rotated.retain(|file| file.path != path);
-        std::fs::remove_file(path)?;
+        remove_present(&path)?;
     }
     if rotation.compress {
         let plain = rotated
@@ -226,17 +243,32 @@ fn tidy_rotated(names: &Names, rotation: &Rotation) -> io::Result<()> {
 }
 
 fn compress_file(path: &Path) -> io::Result<()> {
-    let mut packed = path.as_os_str().to_owned();
-    packed.push(".gz");
+    let mut source = File::open(path)?;
+    let with_suffix = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    // Under a name that no rotated file has, so that an interrupted one does not count.
+    let part = with_suffix(".part");
     let target = OpenOptions::new()
         .create(true)
         .write(true)
         .truncate(true)
         .mode(0o600)
-        .open(&packed)?;
+        .open(&part)?;
     let mut encoder = GzEncoder::new(target, Compression::default());
-    io::copy(&mut File::open(path)?, &mut encoder)?;
+    io::copy(&mut source, &mut encoder)?;
     // Durable before the original is removed.
     encoder.finish()?.sync_all()?;
-    std::fs::remove_file(path)
+    std::fs::rename(part, with_suffix(".gz"))?;
+    remove_present(path)
+}
+
+/// Removes a file, which another program may have removed.
+fn remove_present(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }

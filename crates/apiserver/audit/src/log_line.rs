@@ -19,50 +19,54 @@ impl LineFormat {
     pub(crate) fn write_line(self, event: &Event, out: &mut Vec<u8>) {
         match self {
             LineFormat::Json => write_json(event, out),
-            LineFormat::Legacy => out.extend_from_slice(legacy_text(event).as_bytes()),
+            LineFormat::Legacy => out.extend_from_slice(format_legacy(event).as_bytes()),
         }
         out.push(b'\n');
     }
 }
 
 /// Writes an event as JSON.
-pub fn write_json(event: &Event, out: &mut Vec<u8>) {
+fn write_json(event: &Event, out: &mut Vec<u8>) {
     out.extend_from_slice(HEAD);
-    let brace = out.len();
-    event.write_item(out);
-    // The head has replaced the opening brace.
-    if out.len() > brace {
-        out.remove(brace);
-    }
+    event.write_members(out);
+    out.push(b'}');
 }
 
-fn legacy_text(event: &Event) -> String {
-    let (username, groups) = match event.user.username.as_str() {
+fn format_legacy(event: &Event) -> String {
+    let (username, groups) = match event.head.user.username.as_str() {
         "" => ("<none>", "<none>".to_owned()),
-        name => (name, list_groups(&event.user, "<none>")),
+        name => (name, list_groups(&event.head.user, "<none>")),
     };
-    let (acting, acting_groups) = match &event.impersonated_user {
+    let (acting, acting_groups) = match &event.head.impersonated_user {
         Some(user) => (user.username.as_str(), list_groups(user, "<lookup>")),
         None => ("<self>", "<lookup>".to_owned()),
     };
-    let named = event.object_ref.as_ref().map(|object| &*object.namespace);
+    let named = event
+        .head
+        .object_ref
+        .as_ref()
+        .map(|object| &*object.namespace);
     let namespace = named.filter(|name| !name.is_empty()).unwrap_or("<none>");
-    let status = event.response_status.as_ref();
+    let status = event.head.response_status.as_ref();
     let response = status.map_or("<deferred>".to_owned(), |status| status.code.to_string());
-    let ip = event.source_ips.first().map_or("<unknown>", String::as_str);
-    let received = event.request_received_timestamp;
+    let ip = event
+        .head
+        .source_ips
+        .first()
+        .map_or("<unknown>", String::as_str);
+    let received = event.tail.request_received_timestamp;
     let fields = [
-        ("id", &*event.audit_id),
-        ("stage", event.stage.as_str()),
+        ("id", &*event.head.audit_id),
+        ("stage", event.head.stage.as_str()),
         ("ip", ip),
-        ("method", &event.verb),
+        ("method", &event.head.verb),
         ("user", username),
         ("groups", &groups),
         ("as", acting),
         ("asgroups", &acting_groups),
-        ("user-agent", &event.user_agent),
+        ("user-agent", &event.head.user_agent),
         ("namespace", namespace),
-        ("uri", &event.request_uri),
+        ("uri", &event.head.request_uri),
         ("response", &response),
     ];
     let mut line = format!("{received} AUDIT:");

@@ -2,12 +2,15 @@
 
 use crate::level::Level;
 use base_telemetry::{MetricsPage, format_labels};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const EVENTS: &str = "apiserver_audit_event_total";
 const ERRORS: &str = "apiserver_audit_error_total";
 const LEVELS: &str = "apiserver_audit_level_total";
 const REJECTED: &str = "apiserver_audit_requests_rejected_total";
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// The parts of audit that can fail, in the order of upstream's plugins.
 const PLUGINS: [&str; 4] = ["buffered", "log", "truncate", "webhook"];
 
@@ -18,6 +21,15 @@ pub struct AuditMetrics {
     levels: [AtomicU64; 4],
     errors: [AtomicU64; 4],
     rejected: AtomicU64,
+    unreported: Mutex<Unreported>,
+}
+
+/// Lost events that no line of the server's log names yet.
+#[derive(Debug, Default)]
+struct Unreported {
+    events: usize,
+    /// The time of the next line.
+    next: Option<Instant>,
 }
 
 impl AuditMetrics {
@@ -35,13 +47,26 @@ impl AuditMetrics {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts events that a part could not record, and logs the reason without their content.
-    pub(crate) fn report_failure(&self, plugin: &'static str, events: usize, why: &str) {
+    /// Counts events that a part could not record, and logs the reason without their content, at
+    /// most once a minute.
+    pub(crate) fn report_failure(
+        &self,
+        plugin: &'static str,
+        events: usize,
+        why: &dyn std::fmt::Display,
+    ) {
         let index = PLUGINS.iter().position(|name| *name == plugin);
         if let Some(counter) = index.and_then(|index| self.errors.get(index)) {
             counter.fetch_add(events as u64, Ordering::Relaxed);
         }
-        tracing::error!(plugin, events, why, "audit events are not recorded");
+        let mut unreported = self.unreported.lock();
+        unreported.events += events;
+        let now = Instant::now();
+        if unreported.next.is_none_or(|next| next <= now) {
+            let events = std::mem::take(&mut unreported.events);
+            unreported.next = Some(now + REPORT_INTERVAL);
+            tracing::error!(plugin, events, %why, "audit events are not recorded");
+        }
     }
 
     /// Writes the metrics.

@@ -11,19 +11,19 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     rules: Vec<Rule>,
-    omitted: Vec<Stage>,
-    omits_managed_fields: bool,
+    omit_stages: Vec<Stage>,
+    omit_managed_fields: bool,
 }
 
-/// The treatment of a request by the policy.
+/// The decision of a policy about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Treatment {
+pub struct RequestAuditConfig {
     /// The amount of data that is recorded.
     pub level: Level,
     /// Stages without an event.
-    pub omitted: Vec<Stage>,
+    pub omit_stages: Vec<Stage>,
     /// Bodies are recorded without `managedFields`.
-    pub omits_managed_fields: bool,
+    pub omit_managed_fields: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ struct Rule {
     namespaces: Vec<String>,
     resources: Vec<GroupResources>,
     paths: Vec<String>,
-    treatment: Treatment,
+    config: RequestAuditConfig,
 }
 
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ impl Policy {
             )));
         }
         // As upstream, a field that is not known is no error.
-        for field in unknown_fields(&tree) {
+        for field in find_unknown_fields(&tree) {
             tracing::warn!(field, "the audit policy has a field that is not known");
         }
         let violations = validate_policy(&tree);
@@ -105,40 +105,40 @@ impl Policy {
         if rules.is_empty() {
             return Err(PolicyError("loaded illegal policy with 0 rules".to_owned()));
         }
-        let omitted = parse_stages(&tree);
-        let omits_managed_fields = flag(&tree, "omitManagedFields");
-        let defaults = Treatment {
+        let omit_stages = parse_stages(&tree);
+        let omit_managed_fields = flag(&tree, "omitManagedFields");
+        let defaults = RequestAuditConfig {
             level: Level::None,
-            omitted: omitted.clone(),
-            omits_managed_fields,
+            omit_stages: omit_stages.clone(),
+            omit_managed_fields,
         };
         Ok(Policy {
             rules: rules
                 .iter()
                 .map(|rule| Rule::parse(rule, &defaults))
                 .collect(),
-            omitted,
-            omits_managed_fields,
+            omit_stages,
+            omit_managed_fields,
         })
     }
 
-    /// Returns the treatment of a request.
-    pub fn find_treatment(&self, attributes: &Attributes) -> Treatment {
+    /// Decides about a request.
+    pub fn evaluate(&self, attributes: &Attributes) -> RequestAuditConfig {
         match self.rules.iter().find(|rule| rule.matches(attributes)) {
-            Some(rule) => rule.treatment.clone(),
-            None => Treatment {
+            Some(rule) => rule.config.clone(),
+            None => RequestAuditConfig {
                 level: Level::None,
-                omitted: self.omitted.clone(),
-                omits_managed_fields: self.omits_managed_fields,
+                omit_stages: self.omit_stages.clone(),
+                omit_managed_fields: self.omit_managed_fields,
             },
         }
     }
 }
 
 impl Rule {
-    fn parse(rule: &Value, defaults: &Treatment) -> Self {
-        let mut omitted = defaults.omitted.clone();
-        omitted.extend(parse_stages(rule));
+    fn parse(rule: &Value, defaults: &RequestAuditConfig) -> Self {
+        let mut omit_stages = defaults.omit_stages.clone();
+        omit_stages.extend(parse_stages(rule));
         let owned = |field: &str| texts(rule, field).into_iter().map(str::to_owned).collect();
         Rule {
             users: owned("users"),
@@ -150,12 +150,12 @@ impl Rule {
                 .map(GroupResources::parse)
                 .collect(),
             paths: owned("nonResourceURLs"),
-            treatment: Treatment {
+            config: RequestAuditConfig {
                 level: parse_level(rule).unwrap_or(Level::None),
-                omitted,
-                omits_managed_fields: get(rule, "omitManagedFields")
+                omit_stages,
+                omit_managed_fields: get(rule, "omitManagedFields")
                     .as_bool()
-                    .unwrap_or(defaults.omits_managed_fields),
+                    .unwrap_or(defaults.omit_managed_fields),
             },
         }
     }
@@ -244,7 +244,7 @@ fn parse_stages(tree: &Value) -> Vec<Stage> {
     Stage::ALL.into_iter().filter(is_named).collect()
 }
 
-fn unknown_fields(tree: &Value) -> Vec<String> {
+fn find_unknown_fields(tree: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     let mut collect = |object: &Value, path: &str, known: &[&str]| {
         let names = object
@@ -292,7 +292,7 @@ fn validate_types(tree: &Value) -> Vec<String> {
     found
 }
 
-/// Checks that fields are lists of texts or of objects, and switches booleans.
+/// Checks that fields are lists of strings or of objects, and switches booleans.
 fn check_types(
     object: &Value,
     path: &str,
@@ -300,10 +300,10 @@ fn check_types(
     objects: &[&str],
     found: &mut Vec<String>,
 ) {
-    let mut check = |field: &str, is_valid: &dyn Fn(&Value) -> bool| {
+    let mut check = |field: &str, expected: &str, is_valid: &dyn Fn(&Value) -> bool| {
         let value = get(object, field);
         if !value.is_null() && !is_valid(value) {
-            found.push(format!("{path}{field}: the value has the wrong type"));
+            found.push(format!("{path}{field}: the value must be {expected}"));
         }
     };
     let is_list = |value: &Value, is_item: fn(&Value) -> bool| {
@@ -312,14 +312,18 @@ fn check_types(
             .is_some_and(|items| items.iter().all(is_item))
     };
     for field in texts {
-        check(field, &|value| is_list(value, Value::is_string));
+        check(field, "a list of strings", &|value| {
+            is_list(value, Value::is_string)
+        });
     }
     for field in objects {
-        check(field, &|value| is_list(value, Value::is_object));
+        check(field, "a list of objects", &|value| {
+            is_list(value, Value::is_object)
+        });
     }
-    check("omitManagedFields", &Value::is_boolean);
+    check("omitManagedFields", "true or false", &Value::is_boolean);
     for field in ["level", "group"] {
-        check(field, &Value::is_string);
+        check(field, "a string", &Value::is_string);
     }
 }
 

@@ -112,10 +112,7 @@ fn first_rule_that_matches_decides() {
     ];
     for (rule, words, matches) in cases {
         let policy = format!("rules: [{{level: Metadata, {}]", rule.replacen('{', "", 1));
-        let level = parse(&policy)
-            .unwrap()
-            .find_treatment(&request(words))
-            .level;
+        let level = parse(&policy).unwrap().evaluate(&request(words)).level;
         let expect = if matches {
             Level::Metadata
         } else {
@@ -125,8 +122,8 @@ fn first_rule_that_matches_decides() {
     }
     let both = "rules: [{level: None, verbs: [get]}, {level: Request}]";
     let policy = parse(both).unwrap();
-    assert_eq!(policy.find_treatment(&request(get)).level, Level::None);
-    let list = policy.find_treatment(&request("list pods - d -"));
+    assert_eq!(policy.evaluate(&request(get)).level, Level::None);
+    let list = policy.evaluate(&request("list pods - d -"));
     assert_eq!(list.level, Level::Request);
 }
 
@@ -135,12 +132,12 @@ fn rule_adds_stages_and_overrides_managed_fields() {
     let text = "omitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n- {level: Metadata, \
         verbs: [get], omitStages: [Panic], omitManagedFields: false}\n- {level: Metadata}";
     let policy = parse(text).unwrap();
-    let own = policy.find_treatment(&request("get /version"));
-    assert_eq!(own.omitted, [Stage::RequestReceived, Stage::Panic]);
-    assert!(!own.omits_managed_fields);
-    let general = policy.find_treatment(&request("post /version"));
-    assert_eq!(general.omitted, [Stage::RequestReceived]);
-    assert!(general.omits_managed_fields);
+    let own = policy.evaluate(&request("get /version"));
+    assert_eq!(own.omit_stages, [Stage::RequestReceived, Stage::Panic]);
+    assert!(!own.omit_managed_fields);
+    let general = policy.evaluate(&request("post /version"));
+    assert_eq!(general.omit_stages, [Stage::RequestReceived]);
+    assert!(general.omit_managed_fields);
 }
 
 #[test]
@@ -178,11 +175,11 @@ fn violations_have_the_text_of_upstream() {
         ),
         (
             "rules: [{level: None, users: alice}]",
-            "rules[0].users: the value has the wrong type",
+            "rules[0].users: the value must be a list of strings",
         ),
         (
             "rules: [{level: None, verbs: [1]}]",
-            "rules[0].verbs: the value has the wrong type",
+            "rules[0].verbs: the value must be a list of strings",
         ),
     ];
     for (text, expect) in cases {

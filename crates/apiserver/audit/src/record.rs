@@ -2,25 +2,21 @@
 
 use crate::event::{Event, ObjectReference, RequestFacts, ResponseStatus, UserInfo};
 use crate::level::{Level, Stage};
-use crate::policy::Treatment;
-use crate::sinks::Sinks;
+use crate::policy::RequestAuditConfig;
+use crate::sinks::{Rejected, Sinks};
 use api_meta::{Meta as _, Status};
 use apiserver_request::{AuditAnnotations, User};
+use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// An event could not be recorded, and the backend's mode rejects the request for that.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("failed to store audit event")]
-pub struct Rejected;
-
 /// The record of one request. The response is complete, at the latest, when the last holder drops
 /// it: a streamed body and an upgraded connection hold it.
 pub struct Record {
     sinks: Arc<Sinks>,
-    treatment: Treatment,
+    config: RequestAuditConfig,
     annotations: AuditAnnotations,
     state: Mutex<State>,
 }
@@ -33,14 +29,14 @@ struct State {
 impl Record {
     pub(crate) fn new(
         sinks: Arc<Sinks>,
-        treatment: Treatment,
+        config: RequestAuditConfig,
         annotations: AuditAnnotations,
         facts: RequestFacts,
     ) -> Self {
-        let event = Event::new(treatment.level, facts);
+        let event = Event::new(config.level, facts);
         Record {
             sinks,
-            treatment,
+            config,
             annotations,
             state: Mutex::new(State {
                 event,
@@ -51,123 +47,133 @@ impl Record {
 
     /// Returns whether events have the body of the request.
     pub fn has_request(&self) -> bool {
-        self.treatment.level >= Level::Request
+        self.config.level >= Level::Request
     }
 
     /// Returns whether events have the body of the response.
     pub fn has_response(&self) -> bool {
-        self.treatment.level >= Level::RequestResponse
+        self.config.level >= Level::RequestResponse
     }
 
     /// Records the user that the request acts for.
     pub fn set_impersonated(&self, user: &User) {
-        self.state.lock().event.impersonated_user = Some(UserInfo::from(user));
+        self.state.lock().event.head.impersonated_user = Some(UserInfo::from(user));
     }
 
-    /// Records the identity of the object in the request's body, and the body itself if events
-    /// have it.
-    pub fn set_request_object(&self, object: &Value, body: impl FnOnce() -> Value) {
-        let body = self
-            .has_request()
-            .then(|| self.without_managed_fields(body()));
+    /// Records the identity of the object in the request's body, and the body itself as JSON if
+    /// events have it.
+    pub fn set_request_object(&self, object: &Value, body: impl FnOnce() -> Vec<u8>) {
+        let body = self.has_request().then(|| self.finish_body(body()));
         let mut state = self.state.lock();
-        let target = state.event.object_ref.get_or_insert_default();
+        let target = state.event.head.object_ref.get_or_insert_default();
         fill_reference(target, object);
         state.event.request_object = body;
     }
 
-    /// Records a patch as the body of the request.
-    pub fn set_patch(&self, patch: impl FnOnce() -> Option<Value>) {
+    /// Records a patch, as JSON, as the body of the request.
+    pub fn set_patch(&self, patch: impl FnOnce() -> Option<Vec<u8>>) {
         if self.has_request()
             && let Some(patch) = patch()
         {
-            self.state.lock().event.request_object = Some(patch);
+            self.state.lock().event.request_object = Some(patch.into());
         }
     }
 
-    /// Records the body of the response, if events have it.
-    pub fn set_response_object(&self, body: impl FnOnce() -> Value) {
+    /// Records the body of the response as JSON, if events have it.
+    pub fn set_response_object(&self, body: impl FnOnce() -> Vec<u8>) {
         if self.has_response() {
-            let body = self.without_managed_fields(body());
+            let body = self.finish_body(body());
             self.state.lock().event.response_object = Some(body);
         }
     }
 
     /// Records a response that is a Status.
     pub fn set_status(&self, status: &Status) {
-        self.set_response_object(|| serde_json::to_value(status).unwrap_or_default());
-        self.state.lock().event.response_status = Some(ResponseStatus::from_status(status));
+        self.set_response_object(|| serde_json::to_vec(status).unwrap_or_default());
+        let outcome = ResponseStatus::from_status(status);
+        self.state.lock().event.head.response_status = Some(outcome);
     }
 
-    fn without_managed_fields(&self, mut body: Value) -> Value {
-        if self.treatment.omits_managed_fields {
-            remove_managed_fields(&mut body);
+    /// Returns a body as it is recorded: without a line break, and without `managedFields` if the
+    /// policy omits them.
+    fn finish_body(&self, mut body: Vec<u8>) -> Bytes {
+        if self.config.omit_managed_fields
+            && let Ok(mut tree) = serde_json::from_slice(&body)
+        {
+            remove_managed_fields(&mut tree);
+            body = tree.to_string().into_bytes();
         }
-        body
+        body.truncate(body.trim_ascii_end().len());
+        // An empty body would break the JSON of the event.
+        if body.is_empty() {
+            body.extend_from_slice(b"null");
+        }
+        body.into()
     }
 
     /// Sends the event of a request that has arrived.
     ///
     /// # Errors
     /// A backend whose mode is strict could not record it.
-    pub async fn log_received(&self) -> Result<(), Rejected> {
+    pub async fn send_received(&self) -> Result<(), Rejected> {
         let Some(event) = self.event_at(Stage::RequestReceived) else {
             return Ok(());
         };
-        if self.sinks.send_event(&event).await {
-            return Ok(());
+        let outcome = self.sinks.send_event(&event).wait().await;
+        if outcome.is_err() {
+            self.sinks.metrics.count_rejected();
         }
-        self.sinks.metrics.count_rejected();
-        Err(Rejected)
+        outcome
     }
 
     /// Sends the event of a long response whose head is complete.
-    pub async fn log_started(&self, code: u16) {
+    pub async fn send_started(&self, code: u16) {
         self.set_code(code);
         self.send_stage(Stage::ResponseStarted).await;
     }
 
     /// Sends the event of a complete response.
-    pub async fn log_complete(&self, code: u16) {
+    pub async fn send_complete(&self, code: u16) {
         self.set_code(code);
         self.state.lock().is_complete = true;
         self.send_stage(Stage::ResponseComplete).await;
     }
 
     /// Sends the event of a handler that panicked.
-    pub async fn log_panic(&self) {
+    pub async fn send_panic(&self) {
         self.state.lock().is_complete = true;
         self.send_stage(Stage::Panic).await;
     }
 
-    /// Sends no further event.
-    pub fn end(&self) {
+    /// Discards the record: no further event is sent.
+    pub fn discard(&self) {
         self.state.lock().is_complete = true;
     }
 
     fn set_code(&self, code: u16) {
         let mut state = self.state.lock();
-        let status = state.event.response_status.get_or_insert_default();
+        let status = state.event.head.response_status.get_or_insert_default();
         status.code = code;
     }
 
     async fn send_stage(&self, stage: Stage) {
         if let Some(event) = self.event_at(stage) {
-            self.sinks.send_event(&event).await;
+            // Only the arrival rejects a request.
+            let _ = self.sinks.send_event(&event).wait().await;
         }
     }
 
     /// Returns the event of a stage, unless the policy omits it.
     fn event_at(&self, stage: Stage) -> Option<Arc<Event>> {
-        if self.treatment.omitted.contains(&stage) {
+        if self.config.omit_stages.contains(&stage) {
             return None;
         }
         let mut event = self.state.lock().event.clone();
-        event.stage = stage;
+        event.head.stage = stage;
         if stage != Stage::RequestReceived {
-            event.stage_timestamp = Timestamp::now();
+            event.tail.stage_timestamp = Timestamp::now();
         }
-        event.annotations = self.annotations.list(self.has_request());
+        event.tail.annotations = self.annotations.list(self.has_request());
         Some(Arc::new(event))
     }
 }
@@ -177,7 +183,7 @@ impl Drop for Record {
         if self.state.get_mut().is_complete {
             return;
         }
-        let status = &mut self.state.get_mut().event.response_status;
+        let status = &mut self.state.get_mut().event.head.response_status;
         if status.is_none() {
             // As upstream: the client has left before the response.
             *status = Some(ResponseStatus {
@@ -187,7 +193,8 @@ impl Drop for Record {
             });
         }
         if let Some(event) = self.event_at(Stage::ResponseComplete) {
-            self.sinks.send_event_later(&event);
+            // The sinks have it; nobody waits for them.
+            drop(self.sinks.send_event(&event));
         }
     }
 }

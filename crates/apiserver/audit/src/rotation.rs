@@ -30,7 +30,7 @@ pub(crate) struct Rotated {
 /// The name of the log, split for the names of rotated files: `audit-2026-01-02T03-04-05.678.log`.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
-    folder: PathBuf,
+    directory: PathBuf,
     prefix: String,
     suffix: String,
 }
@@ -42,7 +42,11 @@ impl Names {
         };
         let extension = part(path.extension());
         Names {
-            folder: path.parent().unwrap_or(Path::new("/")).to_path_buf(),
+            // The parent of a plain name is the empty path, which can't be listed.
+            directory: match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+                _ => PathBuf::from("."),
+            },
             prefix: format!("{}-", part(path.file_stem())),
             suffix: match extension.as_str() {
                 "" => String::new(),
@@ -51,15 +55,15 @@ impl Names {
         }
     }
 
-    /// Returns the folder of all files.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    /// Returns the directory of all files.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Returns the path of a file that is rotated now.
     pub(crate) fn rotated(&self, now: Timestamp) -> PathBuf {
         let (prefix, suffix) = (&self.prefix, &self.suffix);
-        self.folder
+        self.directory
             .join(format!("{prefix}{}{suffix}", now.strftime(TIME)))
     }
 
@@ -71,7 +75,7 @@ impl Names {
             .strip_suffix(&self.suffix)?;
         let time = jiff::civil::DateTime::strptime(TIME, time).ok()?;
         Some(Rotated {
-            path: self.folder.join(name),
+            path: self.directory.join(name),
             at: time.to_zoned(TimeZone::UTC).ok()?.timestamp(),
         })
     }
@@ -81,9 +85,10 @@ impl Rotation {
     /// Returns the rotated files to remove: those beyond the number, and those that are too old.
     pub(crate) fn find_surplus(&self, mut rotated: Vec<Rotated>, now: Timestamp) -> Vec<PathBuf> {
         rotated.sort_by_key(|file| std::cmp::Reverse(file.at));
-        let oldest = now - DAY.saturating_mul(self.days);
+        let oldest = now.checked_sub(DAY.saturating_mul(self.days)).ok();
         let surplus = rotated.into_iter().enumerate().filter(|(index, file)| {
-            self.files > 0 && *index >= self.files || self.days > 0 && file.at < oldest
+            self.files > 0 && *index >= self.files
+                || self.days > 0 && oldest.is_some_and(|oldest| file.at < oldest)
         });
         surplus.map(|(_, file)| file.path).collect()
     }

@@ -1,13 +1,13 @@
 //! A backend with its mode, its buffer and its limits.
 
+use crate::backend::Backend;
 use crate::batch::{Batching, run_batches};
-use crate::delivery::Delivery;
 use crate::event::Event;
 use crate::limits::EventLimits;
 use crate::metrics::AuditMetrics;
 use base_task::Tasks;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The relation between a request and the recording of its events.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub enum Mode {
 
 /// A backend with its mode.
 pub struct Sink {
-    delivery: Arc<dyn Delivery>,
+    backend: Arc<dyn Backend>,
     /// The buffer, in batch mode.
     buffer: Option<mpsc::Sender<Arc<Event>>>,
     rejects: bool,
@@ -31,10 +31,24 @@ pub struct Sink {
     tasks: Tasks,
 }
 
+/// An event that a sink is recording.
+pub(crate) struct Pending {
+    recorded: oneshot::Receiver<bool>,
+    rejects: bool,
+}
+
+impl Pending {
+    /// Waits for the recording; returns false if the request must be rejected.
+    pub(crate) async fn wait(self) -> bool {
+        let is_recorded = self.recorded.await.unwrap_or(false);
+        is_recorded || !self.rejects
+    }
+}
+
 impl Sink {
     /// Creates a sink; in batch mode, its batches are sent by a task of `tasks`.
     pub fn new(
-        delivery: Arc<dyn Delivery>,
+        backend: Arc<dyn Backend>,
         mode: Mode,
         limits: Option<EventLimits>,
         metrics: &Arc<AuditMetrics>,
@@ -45,7 +59,7 @@ impl Sink {
             Mode::Batch(batching) => {
                 let (sender, receiver) = mpsc::channel(batching.buffer);
                 let work = run_batches(
-                    delivery.clone(),
+                    backend.clone(),
                     batching,
                     receiver,
                     metrics.clone(),
@@ -57,7 +71,7 @@ impl Sink {
             Mode::Blocking | Mode::BlockingStrict => None,
         };
         Sink {
-            delivery,
+            backend,
             buffer,
             rejects,
             limits,
@@ -66,36 +80,31 @@ impl Sink {
         }
     }
 
-    /// Records an event as the mode says; returns false if the request must be rejected.
-    pub(crate) async fn send(&self, event: &Arc<Event>) -> bool {
-        let Some(event) = self.fit(event) else {
-            return true;
-        };
+    /// Records an event as the mode says. A task of its own does that, because the future of a
+    /// request is dropped when its client leaves.
+    pub(crate) fn send(&self, event: &Arc<Event>) -> Option<Pending> {
+        let event = self.fit(event)?;
         if let Some(buffer) = &self.buffer {
-            self.keep(buffer, event);
-            return true;
-        }
-        let sent = self.delivery.deliver(&[event]).await;
-        if let Err(why) = &sent {
-            self.metrics.report_failure(self.delivery.name(), 1, why);
-        }
-        sent.is_ok() || !self.rejects
-    }
-
-    /// Records an event without waiting for it.
-    pub(crate) fn send_later(&self, event: &Arc<Event>) {
-        let Some(event) = self.fit(event) else {
-            return;
-        };
-        if let Some(buffer) = &self.buffer {
-            return self.keep(buffer, event);
-        }
-        let (delivery, metrics) = (self.delivery.clone(), self.metrics.clone());
-        self.tasks.spawn_isolated("audit event", async move {
-            if let Err(why) = delivery.deliver(&[event]).await {
-                metrics.report_failure(delivery.name(), 1, &why);
+            if buffer.try_send(event).is_err() {
+                self.metrics
+                    .report_failure("buffered", 1, &"audit buffer queue blocked");
             }
+            return None;
+        }
+        let (backend, metrics) = (self.backend.clone(), self.metrics.clone());
+        let (done, recorded) = oneshot::channel();
+        self.tasks.spawn_isolated("audit event", async move {
+            let outcome = backend.process_events(&[event]).await;
+            if let Err(error) = &outcome {
+                metrics.report_failure(backend.name(), 1, error);
+            }
+            // The request may have ended meanwhile.
+            let _ = done.send(outcome.is_ok());
         });
+        Some(Pending {
+            recorded,
+            rejects: self.rejects,
+        })
     }
 
     fn fit(&self, event: &Arc<Event>) -> Option<Arc<Event>> {
@@ -105,15 +114,8 @@ impl Sink {
         let fitting = limits.fit_event(event);
         if fitting.is_none() {
             let why = "event is too large even after truncating";
-            self.metrics.report_failure("truncate", 1, why);
+            self.metrics.report_failure("truncate", 1, &why);
         }
         fitting
-    }
-
-    fn keep(&self, buffer: &mpsc::Sender<Arc<Event>>, event: Arc<Event>) {
-        if buffer.try_send(event).is_err() {
-            let why = "audit buffer queue blocked";
-            self.metrics.report_failure("buffered", 1, why);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::event::Event;
 use crate::metrics::AuditMetrics;
-use crate::sink::Sink;
+use crate::sink::{Pending, Sink};
 use std::sync::Arc;
 
 /// The sinks of a server; each gets every event.
@@ -11,22 +11,42 @@ pub(crate) struct Sinks {
     pub(crate) metrics: Arc<AuditMetrics>,
 }
 
-impl Sinks {
-    /// Sends an event to all sinks; returns false if the request must be rejected.
-    pub(crate) async fn send_event(&self, event: &Arc<Event>) -> bool {
-        self.metrics.count_event();
-        let mut accepted = true;
-        for sink in &self.all {
-            accepted &= sink.send(event).await;
-        }
-        accepted
-    }
+/// An event could not be recorded, and the mode of the backend rejects the request for that.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to store audit event")]
+pub struct Rejected;
 
-    /// Sends an event to all sinks without waiting for them.
-    pub(crate) fn send_event_later(&self, event: &Arc<Event>) {
+impl Sinks {
+    /// Hands an event to all sinks at once; the result waits for those that block requests.
+    ///
+    /// Nothing is lost if the client leaves meanwhile: the sinks have the event before the first
+    /// wait.
+    pub(crate) fn send_event(&self, event: &Arc<Event>) -> PendingEvent {
         self.metrics.count_event();
-        for sink in &self.all {
-            sink.send_later(event);
+        PendingEvent(
+            self.all
+                .iter()
+                .filter_map(|sink| sink.send(event))
+                .collect(),
+        )
+    }
+}
+
+/// An event that some sinks are recording.
+pub(crate) struct PendingEvent(Vec<Pending>);
+
+impl PendingEvent {
+    /// Waits for the sinks that block requests.
+    ///
+    /// # Errors
+    /// A sink that is strict could not record the event.
+    pub(crate) async fn wait(self) -> Result<(), Rejected> {
+        let mut outcome = Ok(());
+        for pending in self.0 {
+            if !pending.wait().await {
+                outcome = Err(Rejected);
+            }
         }
+        outcome
     }
 }

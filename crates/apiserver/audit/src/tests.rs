@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::{
-    AuditMetrics, Auditor, Backoff, Batching, Delivery, Event, EventLimits, LineFormat, LogFile,
-    Mode, ObjectReference, Policy, PostEvents, Record, RequestFacts, Rotation, Sink, UserInfo,
-    Webhook,
+    AuditMetrics, Auditor, Backend, BackendError, Backoff, Batching, Event, EventLimits,
+    LineFormat, LogFile, Mode, ObjectReference, Policy, PostEvents, Record, RequestFacts, Rotation,
+    Sink, UserInfo, Webhook,
 };
 use api_meta::ApiError;
 use apiserver_request::{Attributes, AuditAnnotations, annotate_audit, annotate_audit_content};
@@ -22,24 +22,33 @@ use std::time::Duration;
 struct Memory {
     events: Mutex<Vec<Value>>,
     fails: bool,
+    /// Time that it takes to record events.
+    delay: Duration,
 }
 
 #[async_trait::async_trait]
-impl Delivery for Memory {
+impl Backend for Memory {
     fn name(&self) -> &'static str {
         "log"
     }
 
-    async fn deliver(&self, events: &[Arc<Event>]) -> Result<(), String> {
+    async fn process_events(&self, events: &[Arc<Event>]) -> Result<(), BackendError> {
         if self.fails {
-            return Err("disk full".to_owned());
+            return Err(BackendError::Post("disk full".to_owned()));
         }
-        let values = events
-            .iter()
-            .map(|event| serde_json::to_value(&**event).unwrap());
+        tokio::time::sleep(self.delay).await;
+        let values = events.iter().map(|event| {
+            let mut item = Vec::new();
+            event.write_item(&mut item);
+            serde_json::from_slice(&item).unwrap()
+        });
         self.events.lock().extend(values);
         Ok(())
     }
+}
+
+fn bytes(body: &Value) -> Vec<u8> {
+    body.to_string().into_bytes()
 }
 
 struct Setup {
@@ -114,10 +123,10 @@ async fn events_have_the_fields_of_their_level_and_stage() {
             None,
         );
         let record = setup.begin().unwrap();
-        record.log_received().await.unwrap();
-        record.set_request_object(&pod, || pod.clone());
-        record.set_response_object(|| json!({"kind": "Pod"}));
-        record.log_complete(201).await;
+        record.send_received().await.unwrap();
+        record.set_request_object(&pod, || bytes(&pod));
+        record.set_response_object(|| bytes(&json!({"kind": "Pod"})));
+        record.send_complete(201).await;
         drop(record);
         let events = setup.take();
         assert_eq!(events.len(), 2, "{level}");
@@ -149,12 +158,12 @@ async fn policy_omits_requests_stages_and_managed_fields() {
     let rule = "{level: RequestResponse, omitStages: [RequestReceived], omitManagedFields: true}";
     let setup = start(rule, Memory::default(), Mode::Blocking, None);
     let record = setup.begin().unwrap();
-    record.log_received().await.unwrap();
+    record.send_received().await.unwrap();
     let meta = json!({"name": "a", "managedFields": [{"manager": "m"}]});
-    record.set_request_object(&json!({}), || json!({"metadata": meta}));
+    record.set_request_object(&json!({}), || bytes(&json!({"metadata": meta})));
     let rows = json!([{"object": {"metadata": meta}}]);
-    record.set_response_object(|| json!({"items": [{"metadata": meta}], "rows": rows}));
-    record.log_complete(200).await;
+    record.set_response_object(|| bytes(&json!({"items": [{"metadata": meta}], "rows": rows})));
+    record.send_complete(200).await;
     let events = setup.take();
     assert_eq!(events.len(), 1);
     assert!(
@@ -174,7 +183,7 @@ async fn status_is_recorded_with_its_message() {
     );
     let record = setup.begin().unwrap();
     record.set_status(&ApiError::forbidden("", "pods", "p", "no").status());
-    record.log_complete(403).await;
+    record.send_complete(403).await;
     let event = setup.take().remove(0);
     assert_eq!(event["responseStatus"]["status"], "Failure");
     assert_eq!(event["responseStatus"]["reason"], "Forbidden");
@@ -190,7 +199,7 @@ async fn status_is_recorded_with_its_message() {
 async fn long_response_is_complete_when_its_last_holder_drops_it() {
     let setup = start("{level: Metadata}", Memory::default(), Mode::Blocking, None);
     let record = setup.begin().unwrap();
-    record.log_started(101).await;
+    record.send_started(101).await;
     let held = record.clone();
     drop(record);
     assert_eq!(setup.take().len(), 1, "the stream still holds it");
@@ -222,7 +231,7 @@ async fn annotations_of_the_task_are_in_later_events() {
             annotate_audit("a/decision", || "allow".to_owned());
             annotate_audit("a/decision", || "later".to_owned());
             annotate_audit_content("a/patch", || "[]".to_owned());
-            record.log_complete(200).await;
+            record.send_complete(200).await;
         };
         setup.annotations.collect(work).await;
         annotate_audit("a/outside", || "lost".to_owned());
@@ -230,6 +239,37 @@ async fn annotations_of_the_task_are_in_later_events() {
         assert_eq!(annotations["a/decision"], "allow");
         assert_eq!(annotations.get("a/patch").is_some(), has_content, "{level}");
         assert_eq!(annotations.get("a/outside"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_of_a_client_that_leaves_is_recorded() {
+    for stage in ["ResponseComplete", "Panic"] {
+        let slow = Memory {
+            delay: Duration::from_secs(5),
+            ..Memory::default()
+        };
+        let setup = start("{level: Metadata}", slow, Mode::Blocking, None);
+        let record = setup.begin().unwrap();
+        let sending = async {
+            match stage {
+                "Panic" => record.send_panic().await,
+                _ => record.send_complete(200).await,
+            }
+        };
+        let left = tokio::time::timeout(Duration::from_secs(1), sending).await;
+        assert!(
+            left.is_err(),
+            "the request ends before the backend has the event"
+        );
+        drop(record);
+        assert!(setup.tasks.wait(Duration::from_secs(10)).await);
+        let stages: Vec<_> = setup
+            .take()
+            .iter()
+            .map(|event| event["stage"].clone())
+            .collect();
+        assert_eq!(stages, [stage]);
     }
 }
 
@@ -242,8 +282,8 @@ async fn only_a_strict_backend_rejects_requests() {
         };
         let setup = start("{level: Metadata}", broken, mode, None);
         let record = setup.begin().unwrap();
-        assert_eq!(record.log_received().await.is_ok(), accepted);
-        record.end();
+        assert_eq!(record.send_received().await.is_ok(), accepted);
+        record.discard();
         let mut page = base_telemetry::MetricsPage::default();
         setup.metrics.write_metrics(&mut page);
         let page = page.finish();
@@ -270,8 +310,8 @@ async fn large_event_loses_its_bodies() {
     );
     for (length, shown) in [(10, true), (2000, false)] {
         let record = setup.begin().unwrap();
-        record.set_request_object(&json!({}), || json!({"data": "x".repeat(length)}));
-        record.log_complete(200).await;
+        record.set_request_object(&json!({}), || bytes(&json!({"data": "x".repeat(length)})));
+        record.send_complete(200).await;
         let event = setup.take().remove(0);
         assert_eq!(event.get("requestObject").is_some(), shown, "{length}");
         let truncated = event["annotations"]["audit.k8s.io/truncated"] == "true";
@@ -294,7 +334,7 @@ async fn batches_are_sent_when_they_are_full_or_late() {
         Mode::Batch(batching),
         None,
     );
-    let send = async || setup.begin().unwrap().log_complete(200).await;
+    let send = async || setup.begin().unwrap().send_complete(200).await;
     send().await;
     tokio::time::sleep(Duration::from_secs(29)).await;
     assert_eq!(setup.take().len(), 0);
@@ -318,11 +358,11 @@ struct Receiver {
 
 #[async_trait::async_trait]
 impl PostEvents for Receiver {
-    async fn post_events(&self, body: Bytes) -> Result<(), String> {
+    async fn post_events(&self, body: Bytes) -> Result<(), BackendError> {
         let mut failures = self.failures.lock();
         if *failures > 0 {
             *failures -= 1;
-            return Err("unavailable".to_owned());
+            return Err(BackendError::Post("unavailable".to_owned()));
         }
         self.bodies
             .lock()
@@ -335,7 +375,7 @@ impl PostEvents for Receiver {
 async fn webhook_repeats_failed_posts() {
     for (failures, delivered) in [(0, true), (4, true), (5, false)] {
         let setup = start("{level: Metadata}", Memory::default(), Mode::Blocking, None);
-        setup.begin().unwrap().log_complete(200).await;
+        setup.begin().unwrap().send_complete(200).await;
         let bodies: Arc<Mutex<Vec<Value>>> = Arc::default();
         let receiver = Receiver {
             failures: Mutex::new(failures),
@@ -346,7 +386,7 @@ async fn webhook_repeats_failed_posts() {
         };
         let event = Arc::new(Event::new(crate::Level::Metadata, facts()));
         let sent = Webhook::new(receiver, backoff)
-            .deliver(&[event.clone(), event])
+            .process_events(&[event.clone(), event])
             .await;
         assert_eq!(sent.is_ok(), delivered, "{failures}");
         if delivered {
@@ -367,7 +407,7 @@ async fn write_events(path: &Path, format: LineFormat, rotation: Rotation, count
     let log = LogFile::open(path, format, rotation, &tasks).unwrap();
     for _ in 0..count {
         let event = Arc::new(Event::new(crate::Level::Metadata, facts()));
-        log.deliver(&[event]).await.unwrap();
+        log.process_events(&[event]).await.unwrap();
     }
     drop(log);
     assert!(tasks.wait(Duration::from_secs(10)).await);
@@ -376,8 +416,8 @@ async fn write_events(path: &Path, format: LineFormat, rotation: Rotation, count
 #[tokio::test]
 async fn log_has_one_line_per_event_that_only_its_owner_reads() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("new/audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new/audit.log");
     write_events(&path, LineFormat::Json, Rotation::default(), 2).await;
     write_events(&path, LineFormat::Legacy, Rotation::default(), 1).await;
     let text = std::fs::read_to_string(&path).unwrap();
@@ -401,22 +441,22 @@ async fn log_has_one_line_per_event_that_only_its_owner_reads() {
 
 #[tokio::test]
 async fn full_log_is_renamed_compressed_and_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     let rotation = Rotation {
         size: 500,
         files: 2,
         compress: true,
         ..Rotation::default()
     };
-    let other = folder.path().join("audit-notes.log");
+    let other = directory.path().join("audit-notes.log");
     std::fs::write(&other, "kept").unwrap();
     for _ in 0..4 {
         write_events(&path, LineFormat::Json, rotation, 1).await;
         // Names have milliseconds.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let names = std::fs::read_dir(folder.path()).unwrap();
+    let names = std::fs::read_dir(directory.path()).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
@@ -431,6 +471,24 @@ async fn full_log_is_renamed_compressed_and_removed() {
         "{names:?}"
     );
     assert!(other.exists());
+}
+
+#[tokio::test]
+async fn log_that_another_program_has_removed_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let rotation = Rotation {
+        size: 500,
+        ..Rotation::default()
+    };
+    let tasks = Tasks::new(CancellationToken::new());
+    let log = LogFile::open(&path, LineFormat::Json, rotation, &tasks).unwrap();
+    for round in 0..3 {
+        let event = Arc::new(Event::new(crate::Level::Metadata, facts()));
+        log.process_events(&[event]).await.unwrap();
+        assert!(path.exists(), "{round}");
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
@@ -448,6 +506,7 @@ fn rotated_files_are_found_by_number_and_age() {
         (2, 0, vec![3, 1]),
         (0, 5, vec![3, 1]),
         (3, 8, vec![1]),
+        (0, u32::MAX, vec![]),
     ] {
         let rotation = Rotation {
             files,

@@ -1,6 +1,6 @@
 //! The webhook: posts lists of events, and repeats failed posts.
 
-use crate::delivery::Delivery;
+use crate::backend::{Backend, BackendError};
 use crate::event::Event;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub trait PostEvents: Send + Sync + 'static {
     ///
     /// # Errors
     /// No connection, or another status than success.
-    async fn post_events(&self, body: Bytes) -> Result<(), String>;
+    async fn post_events(&self, body: Bytes) -> Result<(), BackendError>;
 }
 
 /// The time between two posts of a batch: grows with each, with some randomness.
@@ -38,7 +38,7 @@ impl Backoff {
     }
 }
 
-/// The webhook.
+/// A backend that posts to a server.
 pub struct Webhook<P> {
     client: P,
     backoff: Backoff,
@@ -52,22 +52,22 @@ impl<P> Webhook<P> {
 }
 
 #[async_trait::async_trait]
-impl<P: PostEvents> Delivery for Webhook<P> {
+impl<P: PostEvents> Backend for Webhook<P> {
     fn name(&self) -> &'static str {
         "webhook"
     }
 
-    async fn deliver(&self, events: &[Arc<Event>]) -> Result<(), String> {
+    async fn process_events(&self, events: &[Arc<Event>]) -> Result<(), BackendError> {
         let body = encode_list(events);
         let mut attempt = 0;
         loop {
             // Whatever the error is: the receiver may return.
-            let Err(why) = self.client.post_events(body.clone()).await else {
+            let Err(error) = self.client.post_events(body.clone()).await else {
                 return Ok(());
             };
             attempt += 1;
             if attempt >= ATTEMPTS {
-                return Err(why);
+                return Err(error);
             }
             let delay = self.backoff.delay(attempt - 1, rand::random());
             tokio::time::sleep(delay).await;

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::exempt::is_long_running;
 use crate::server::Server;
 use api_meta::ApiError;
+use api_meta::text::truncate_text;
 use apiserver_audit::{ObjectReference, Record, RequestFacts, UserInfo};
 use apiserver_request::AuditAnnotations;
 use http::{Response, StatusCode};
@@ -23,6 +24,11 @@ pub async fn collect_annotations<T>(
     }
 }
 
+/// Characters of the path, and addresses, in the event of a request that is not authenticated:
+/// anyone may send such requests, and many long ones would rotate the log away.
+const UNAUTHENTICATED_URI: usize = 1024;
+const UNAUTHENTICATED_ADDRESSES: usize = 8;
+
 /// Begins the audit of a request whose user is known.
 ///
 /// # Errors
@@ -34,8 +40,8 @@ pub async fn begin_audit(server: &Server, context: &mut Context) -> Result<(), A
     };
     // Before the first event: the request may time out while a backend holds it up.
     context.audit = Some(record.clone());
-    if let Err(rejected) = record.log_received().await {
-        record.end();
+    if let Err(rejected) = record.send_received().await {
+        record.discard();
         context.audit = None;
         return Err(ApiError::internal(rejected.to_string()));
     }
@@ -46,8 +52,8 @@ pub async fn begin_audit(server: &Server, context: &mut Context) -> Result<(), A
 pub async fn audit_unauthenticated(server: &Server, context: &Context, error: &ApiError) {
     if let Some(record) = begin_record(server, context, None) {
         record.set_status(&error.status());
-        record.log_started(error.code()).await;
-        record.end();
+        record.send_started(error.code()).await;
+        record.discard();
     }
 }
 
@@ -55,7 +61,7 @@ fn begin_record(server: &Server, context: &Context, user: Option<UserInfo>) -> O
     let auditor = server.audit.as_ref()?;
     let annotations = context.annotations.clone().unwrap_or_default();
     auditor.begin_record(&request_attributes(context), annotations, || {
-        request_facts(context, user)
+        collect_facts(context, user)
     })
 }
 
@@ -66,32 +72,40 @@ pub async fn conclude_audit(context: &mut Context, response: Response<Body>) -> 
     };
     let status = response.status();
     if is_long_running(&context.info) || status == StatusCode::SWITCHING_PROTOCOLS {
-        record.log_started(status.as_u16()).await;
+        record.send_started(status.as_u16()).await;
         return response.map(|body| body.with_record(record));
     }
-    record.log_complete(status.as_u16()).await;
+    record.send_complete(status.as_u16()).await;
     response
 }
 
 /// Records a handler that panicked.
 pub async fn audit_panic(context: &mut Context) {
     if let Some(record) = context.audit.take() {
-        record.log_panic().await;
+        record.send_panic().await;
     }
 }
 
-fn request_facts(context: &Context, user: Option<UserInfo>) -> RequestFacts {
+fn collect_facts(context: &Context, user: Option<UserInfo>) -> RequestFacts {
     let info = &context.info;
     let query = match context.raw_query.as_str() {
         "" => String::new(),
         query => format!("?{query}"),
     };
+    let mut uri = format!("{}{query}", context.raw_path);
+    let mut source_ips = list_source_addresses(context);
+    if user.is_none() {
+        uri = truncate_text(&uri, UNAUTHENTICATED_URI).to_owned();
+        let surplus = source_ips.len().saturating_sub(UNAUTHENTICATED_ADDRESSES);
+        // The last ones are nearest to this server.
+        source_ips.drain(..surplus);
+    }
     RequestFacts {
         audit_id: context.audit_id.to_str().unwrap_or_default().to_owned(),
-        uri: format!("{}{query}", context.raw_path),
+        uri,
         verb: info.verb.clone(),
         user,
-        source_ips: source_addresses(context),
+        source_ips,
         user_agent: context.header("user-agent").to_owned(),
         object: info.is_resource.then(|| ObjectReference {
             resource: info.resource.clone(),
@@ -107,7 +121,7 @@ fn request_facts(context: &Context, user: Option<UserInfo>) -> RequestFacts {
 }
 
 /// Returns the addresses that proxies named, then that of the peer. Only the last one is certain.
-fn source_addresses(context: &Context) -> Vec<String> {
+fn list_source_addresses(context: &Context) -> Vec<String> {
     let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
     let forwarded = context.header("x-forwarded-for").split(',');
     let mut found: Vec<IpAddr> = forwarded.filter_map(parse).collect();
@@ -149,7 +163,7 @@ mod tests {
                 certificates: Arc::default(),
             });
             assert_eq!(
-                source_addresses(&context).join(" "),
+                list_source_addresses(&context).join(" "),
                 expect,
                 "{forwarded} {real}"
             );

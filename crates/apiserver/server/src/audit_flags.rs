@@ -3,8 +3,8 @@
 use crate::durations::parse_duration;
 use anyhow::{Context as _, bail};
 use apiserver_audit::{
-    AuditMetrics, Auditor, Backoff, Batching, EventLimits, LineFormat, LogFile, Mode, Policy,
-    PostEvents, Rotation, Sink, Webhook,
+    AuditMetrics, Auditor, BackendError, Backoff, Batching, EventLimits, LineFormat, LogFile, Mode,
+    Policy, PostEvents, Rate, Rotation, Sink, Webhook,
 };
 use apiserver_request::Objects;
 use apiserver_webhook::{
@@ -20,6 +20,8 @@ use std::time::Duration;
 const CONCURRENT: usize = 16;
 /// Upstream's timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Events that a buffer may hold.
+const MAX_BUFFER: usize = 10_000_000;
 const MEGABYTE: u64 = 1024 * 1024;
 
 /// The flags of audit.
@@ -42,7 +44,7 @@ struct LogFlags {
     /// Format of the audit log: json, or legacy for one text line per event
     #[arg(long, default_value = "json")]
     audit_log_format: String,
-    /// Days that a rotated audit log is kept, 0 for ever
+    /// Days that a rotated audit log is kept, 0 keeps them all
     #[arg(long, default_value_t = 366)]
     audit_log_maxage: u32,
     /// Rotated audit logs that are kept, 0 for all
@@ -54,7 +56,8 @@ struct LogFlags {
     /// Compress rotated audit logs by gzip
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     audit_log_compress: bool,
-    /// Whether requests wait for the audit log: batch, blocking or blocking-strict
+    /// Mode of the audit log: batch, blocking (requests wait) or blocking-strict (a failure rejects the
+    /// request)
     #[arg(long, default_value = "blocking")]
     audit_log_mode: String,
     /// Events that wait for the audit log in mode batch; more are dropped
@@ -63,7 +66,7 @@ struct LogFlags {
     /// Events of a batch for the audit log
     #[arg(long, default_value_t = 1)]
     audit_log_batch_max_size: usize,
-    /// Time until a batch for the audit log is written that is not full
+    /// Maximum time before a partial batch is written to the audit log
     #[arg(long, default_value = "0s")]
     audit_log_batch_max_wait: String,
     /// Limit the rate of batches for the audit log
@@ -81,7 +84,7 @@ struct LogFlags {
     /// Bytes of an event for the audit log
     #[arg(long, default_value_t = 102_400)]
     audit_log_truncate_max_event_size: usize,
-    /// Bytes of a batch for the audit log; at least those of an event
+    /// At least the bytes of an event for the audit log; batches are limited by their number of events
     #[arg(long, default_value_t = 10_485_760)]
     audit_log_truncate_max_batch_size: usize,
     /// Version of events in the audit log
@@ -101,7 +104,8 @@ struct WebhookFlags {
         default_value = "10s"
     )]
     audit_webhook_initial_backoff: String,
-    /// Whether requests wait for the audit webhook: batch, blocking or blocking-strict
+    /// Mode of the audit webhook: batch, blocking (requests wait) or blocking-strict (a failure rejects
+    /// the request)
     #[arg(long, default_value = "batch")]
     audit_webhook_mode: String,
     /// Events that wait for the audit webhook in mode batch; more are dropped
@@ -110,7 +114,7 @@ struct WebhookFlags {
     /// Events of a batch for the audit webhook
     #[arg(long, default_value_t = 400)]
     audit_webhook_batch_max_size: usize,
-    /// Time until a batch for the audit webhook is sent that is not full
+    /// Maximum time before a partial batch is sent to the audit webhook
     #[arg(long, default_value = "30s")]
     audit_webhook_batch_max_wait: String,
     /// Limit the rate of batches for the audit webhook
@@ -128,7 +132,8 @@ struct WebhookFlags {
     /// Bytes of an event for the audit webhook
     #[arg(long, default_value_t = 102_400)]
     audit_webhook_truncate_max_event_size: usize,
-    /// Bytes of a batch for the audit webhook; at least those of an event
+    /// At least the bytes of an event for the audit webhook; batches are limited by their number of
+    /// events
     #[arg(long, default_value_t = 10_485_760)]
     audit_webhook_truncate_max_batch_size: usize,
     /// Version of events for the audit webhook
@@ -143,7 +148,7 @@ struct SinkFlags<'a> {
     buffer: usize,
     batch: usize,
     wait: &'a str,
-    throttle: Option<(f64, u32)>,
+    throttle: Option<Rate>,
     concurrent: usize,
     truncates: bool,
     event: usize,
@@ -217,10 +222,10 @@ impl LogFlags {
             buffer: self.audit_log_batch_buffer_size,
             batch: self.audit_log_batch_max_size,
             wait: &self.audit_log_batch_max_wait,
-            throttle: self.audit_log_batch_throttle_enable.then_some((
-                self.audit_log_batch_throttle_qps,
-                self.audit_log_batch_throttle_burst,
-            )),
+            throttle: self.audit_log_batch_throttle_enable.then_some(Rate {
+                qps: self.audit_log_batch_throttle_qps,
+                burst: self.audit_log_batch_throttle_burst,
+            }),
             concurrent: 1,
             truncates: self.audit_log_truncate_enabled,
             event: self.audit_log_truncate_max_event_size,
@@ -254,10 +259,10 @@ impl WebhookFlags {
             buffer: self.audit_webhook_batch_buffer_size,
             batch: self.audit_webhook_batch_max_size,
             wait: &self.audit_webhook_batch_max_wait,
-            throttle: self.audit_webhook_batch_throttle_enable.then_some((
-                self.audit_webhook_batch_throttle_qps,
-                self.audit_webhook_batch_throttle_burst,
-            )),
+            throttle: self.audit_webhook_batch_throttle_enable.then_some(Rate {
+                qps: self.audit_webhook_batch_throttle_qps,
+                burst: self.audit_webhook_batch_throttle_burst,
+            }),
             concurrent: CONCURRENT,
             truncates: self.audit_webhook_truncate_enabled,
             event: self.audit_webhook_truncate_max_event_size,
@@ -295,11 +300,13 @@ impl SinkFlags<'_> {
                 bail!("--audit-{backend}-mode: {other:?} is not batch, blocking or blocking-strict")
             }
         }
-        if self.buffer == 0 || self.batch == 0 {
-            bail!("--audit-{backend}-batch-buffer-size and -max-size must be positive");
+        if !(1..=MAX_BUFFER).contains(&self.buffer) || self.batch == 0 {
+            bail!(
+                "--audit-{backend}-batch-buffer-size must be between 1 and {MAX_BUFFER}, and -max-size positive"
+            );
         }
-        if let Some((rate, burst)) = self.throttle
-            && (rate <= 0.0 || !rate.is_finite() || burst == 0)
+        if let Some(Rate { qps, burst }) = self.throttle
+            && (qps <= 0.0 || !qps.is_finite() || burst == 0)
         {
             bail!("--audit-{backend}-batch-throttle-qps and -burst must be positive");
         }
@@ -331,11 +338,12 @@ struct WebhookClient {
 
 #[async_trait::async_trait]
 impl PostEvents for WebhookClient {
-    async fn post_events(&self, body: Bytes) -> Result<(), String> {
+    async fn post_events(&self, body: Bytes) -> Result<(), BackendError> {
         let posted = self
             .transport
             .post_json(&self.endpoint, body, TIMEOUT)
             .await;
-        posted.map(drop).map_err(|error| error.to_string())
+        let posted = posted.map(drop);
+        posted.map_err(|error| BackendError::Post(error.to_string()))
     }
 }

@@ -1,9 +1,9 @@
 //! Adds to the audit record of a request, if it has one.
 
 use crate::context::Context;
-use crate::encode::json_tree;
 use api_kinds::ObjectSchema;
 use api_meta::{ApiError, Status};
+use apiserver_convert::codec;
 use serde_json::Value;
 
 /// Records the user that the request acts for.
@@ -16,19 +16,19 @@ pub fn audit_impersonation(context: &Context) {
 /// Records the decoded body of a request.
 pub fn audit_request_object(context: &Context, schema: &ObjectSchema, object: &Value) {
     if let Some(record) = &context.audit {
-        record.set_request_object(object, || json_tree(schema, object));
+        record.set_request_object(object, || codec::encode_json(schema, object));
     }
 }
 
 /// Records a patch as the body of the request.
-pub fn audit_patch(context: &Context, patch: impl FnOnce() -> Option<Value>) {
+pub fn audit_patch(context: &Context, patch: impl FnOnce() -> Option<Vec<u8>>) {
     if let Some(record) = &context.audit {
         record.set_patch(patch);
     }
 }
 
 /// Records the body of the response, if events have it.
-pub fn audit_response_object(context: &Context, body: impl FnOnce() -> Value) {
+pub fn audit_response_object(context: &Context, body: impl FnOnce() -> Vec<u8>) {
     if let Some(record) = &context.audit {
         record.set_response_object(body);
     }

@@ -15,19 +15,19 @@ pub fn encode_tree(media_type: MediaType, schema: &ObjectSchema, tree: &Value) -
     }
 }
 
-/// Returns an object as a client receives it in JSON.
-pub fn json_tree(schema: &ObjectSchema, tree: &Value) -> Value {
-    serde_json::from_slice(&codec::encode_json(schema, tree)).unwrap_or_default()
-}
-
 /// Encodes a tree without a schema; protobuf falls back to JSON.
 pub fn encode_untyped(media_type: MediaType, tree: &Value) -> Vec<u8> {
     if media_type.format == Format::Cbor {
         return cbor::mark(&cbor::encode_value(tree));
     }
+    restyle_json(media_type, encode_value(tree))
+}
+
+/// Encodes a tree without a schema as compact JSON.
+pub fn encode_value(tree: &Value) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1024);
     json::write_value(tree, &mut bytes);
-    restyle_json(media_type, bytes)
+    bytes
 }
 
 /// Indents compact JSON if negotiated.

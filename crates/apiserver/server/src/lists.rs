@@ -70,9 +70,7 @@ fn audit_list(
         ..media_type
     };
     let bytes = transform_list(context, json, resource, entries.to_vec(), meta)?;
-    audit_response_object(context, || {
-        serde_json::from_slice(&bytes).unwrap_or_default()
-    });
+    audit_response_object(context, || bytes);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use crate::audit_record::{audit_response_object, audit_status, records_response}
 use crate::body::{Body, full_body};
 use crate::compress;
 use crate::context::Context;
-use crate::encode::json_tree;
+use crate::encode::encode_value;
 pub use crate::encode::{encode_tree, encode_untyped};
 use crate::negotiate::{Format, MediaType, Transform};
 use crate::transform;
@@ -14,6 +14,7 @@ use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Status};
 use api_schema::schema;
 use apiserver_cache::Entry;
+use apiserver_convert::codec;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
@@ -78,7 +79,7 @@ pub fn object_response(
     };
     let bytes = match (media_type.transform, resource) {
         (Transform::None, _) | (Transform::Table, None) => {
-            audit_response_object(context, || json_tree(schema, tree));
+            audit_response_object(context, || codec::encode_json(schema, tree));
             encode_tree(media_type, schema, tree)
         }
         (Transform::Table, Some(resource)) => {
@@ -89,12 +90,12 @@ pub fn object_response(
                 &one_meta(tree),
                 true,
             )?;
-            audit_response_object(context, || table.clone());
+            audit_response_object(context, || encode_value(&table));
             encode_untyped(media_type, &table)
         }
         (Transform::Partial | Transform::PartialList, _) => {
             let partial = transform::partial_metadata(tree);
-            audit_response_object(context, || partial.clone());
+            audit_response_object(context, || encode_value(&partial));
             transform::encode_partial(media_type, &partial)
         }
     };
@@ -134,9 +135,7 @@ pub fn entry_response(
     }
     if records_response(context) {
         let json = entry.encode_json(resource)?;
-        audit_response_object(context, || {
-            serde_json::from_slice(&json).unwrap_or_default()
-        });
+        audit_response_object(context, || json.to_vec());
     }
     let bytes = match media_type.format {
         Format::Protobuf => envelope::wrap(

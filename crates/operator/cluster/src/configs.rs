@@ -139,7 +139,15 @@ pub fn audit_policy() -> String {
     const READS: [&str; 3] = ["get", "list", "watch"];
     let resources =
         |group: &str, names: &[&str]| serde_json::json!({"group": group, "resources": names});
-    let core = ["secrets", "serviceaccounts/token"];
+    // Commands in containers begin with GET, too, if the client uses a WebSocket.
+    let sensitive = [
+        "secrets",
+        "serviceaccounts/token",
+        "pods/exec",
+        "pods/attach",
+        "pods/portforward",
+        "*/proxy",
+    ];
     // Rarely of use, and most of all requests.
     let frequent = [
         resources("", &["events"]),
@@ -158,6 +166,7 @@ pub fn audit_policy() -> String {
         "system:kube-controller-manager",
         "system:kube-scheduler",
         "system:cluster-dns",
+        "system:kube-proxy",
         "system:apiserver",
     ];
     let groups = ["system:nodes", "system:serviceaccounts:kube-system"];
@@ -166,7 +175,7 @@ pub fn audit_policy() -> String {
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [
-            {"level": "Metadata", "resources": [resources("", &core)]},
+            {"level": "Metadata", "resources": [resources("", &sensitive)]},
             {"level": "None", "resources": frequent},
             {"level": "None", "verbs": READS, "nonResourceURLs": health},
             {"level": "None", "verbs": READS, "users": components},

@@ -6,6 +6,7 @@ use crate::authorize::authorize_verb;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
+use crate::encode::encode_value;
 use crate::negotiate::{Format, media_type};
 use crate::respond;
 use crate::server::Server;
@@ -164,7 +165,7 @@ fn read_intent(
         Some(Format::Cbor) => (cbor::parse(body).map_err(malformed)?, Vec::new()),
         _ => yaml::parse(body).map_err(malformed)?,
     };
-    audit_patch(context, || Some(tree.clone()));
+    audit_patch(context, || Some(encode_value(&tree)));
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
     // Ownership is recorded per version, so that the type can not be implied.
     if text("kind") != target.kind || text("apiVersion") != target.api_version {

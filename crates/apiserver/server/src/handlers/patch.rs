@@ -44,7 +44,7 @@ enum Kind {
 impl Patch {
     /// Parses a patch by its Content-Type.
     pub fn parse(context: &Context, resource: &Resource, body: Bytes) -> Result<Self, ApiError> {
-        audit_patch(context, || serde_json::from_slice(&body).ok());
+        audit_patch(context, || json_body(&body));
         // The merge keys of a strategic merge patch are those of messages, which custom resources
         // do not have.
         let strategic = resource.schema.has_protobuf();
@@ -125,6 +125,12 @@ fn unsupported_patch(strategic: bool, formats: Formats) -> ApiError {
     accepted.push(apply::YAML);
     accepted.extend(formats.cbor.then_some(apply::CBOR));
     unsupported_media_type(&accepted)
+}
+
+/// Returns a body that is JSON: only that can be a part of an event.
+fn json_body(body: &[u8]) -> Option<Vec<u8>> {
+    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+    is_json.then(|| body.to_vec())
 }
 
 /// Handles PATCH of an object, or of a subresource whose body is the object.
