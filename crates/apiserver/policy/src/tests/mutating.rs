@@ -162,8 +162,8 @@ fn failure_counts_by_the_failure_policy() {
         ),
         ("[JSONPatch{op: 'remove', path: '/none'}]", "JSON Patch: "),
         (
-            "Object{metadata: Object.metadata{name: 'other'}}",
-            "metadata.name may not be changed",
+            "Object{metadata: Object.metadata{namespace: 'other'}}",
+            "metadata.namespace may not be changed",
         ),
         ("Object{", "compilation error: "),
     ] {
@@ -175,6 +175,23 @@ fn failure_counts_by_the_failure_policy() {
         );
         let ignored = mutate(&[source], json!({"failurePolicy": "Ignore"}), json!({}));
         assert_eq!(ignored, Ok(json!({})), "{source}");
+    }
+}
+
+#[test]
+fn name_is_set_where_there_is_none_and_not_changed() {
+    let source = ["Object{metadata: Object.metadata{name: 'given'}}"];
+    for (metadata, expect) in [
+        (json!({"generateName": "x-"}), Some("given")),
+        (json!({"name": "given"}), Some("given")),
+        (json!({"name": "other"}), None),
+    ] {
+        let found = mutate(&source, json!({}), json!({"metadata": metadata}));
+        let name = found
+            .as_ref()
+            .ok()
+            .map(|object| &object["metadata"]["name"]);
+        assert_eq!(name, expect.map(|name| json!(name)).as_ref(), "{metadata}");
     }
 }
 
