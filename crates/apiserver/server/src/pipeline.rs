@@ -178,7 +178,13 @@ async fn run_in_time(
     if is_long_running(&context.info) {
         return Box::pin(run_chain(server, context, body, upgrade)).await;
     }
-    let limit = time_limit(server, context)?;
+    let limit = match time_limit(server, context) {
+        Ok(limit) => limit,
+        Err(error) => {
+            audit::audit_unauthenticated(server, context, &error).await;
+            return Err(error);
+        }
+    };
     let chain = Box::pin(run_chain(server, context, body, upgrade));
     match tokio::time::timeout(limit, chain).await {
         Ok(response) => response,

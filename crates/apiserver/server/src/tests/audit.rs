@@ -155,6 +155,18 @@ async fn failures_are_recorded_with_their_status() {
     assert_eq!(event["user"], json!({}));
 }
 
+/// The timeout is parsed before the authentication.
+#[tokio::test]
+async fn request_with_an_invalid_timeout_is_recorded_without_its_user() {
+    let audited = start_audited("{level: Metadata}", &[]).await;
+    let rejected = audited.server.get(&format!("{MAPS}?timeout=abc")).await;
+    assert_eq!(rejected.code, 400);
+    assert_eq!(audited.count(), 1);
+    let event = audited.last_events("ResponseStarted");
+    assert_eq!(event["responseStatus"]["code"], 400);
+    assert_eq!(event["user"], json!({}));
+}
+
 #[tokio::test]
 async fn impersonated_user_is_recorded_beside_the_real_one() {
     let audited = start_audited("{level: Metadata}", &[]).await;
