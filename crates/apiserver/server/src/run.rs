@@ -20,6 +20,7 @@ use crate::server::Server;
 use crate::{pipeline, policies, quotas, runtime_config, webhooks};
 use anyhow::Context as _;
 use apiserver_admission as admission;
+use apiserver_audit::{AuditMetrics, Auditor};
 use apiserver_authn::{Authn, CertificateFiles};
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
@@ -44,8 +45,11 @@ use tokio::net::TcpListener;
 /// Time after the end of the serving for requests that last as long as their client wants, such as
 /// the log of a pod.
 const LONG_DRAIN: Duration = Duration::from_secs(10);
-/// Time for sending the last responses.
+/// Time in which connections send what they have buffered.
 const LAST_SENDING: Duration = Duration::from_secs(2);
+/// Time for the end of the background tasks: one that hangs must not keep a stopped server from
+/// exiting.
+const LAST_TASKS: Duration = Duration::from_secs(2);
 
 /// Runs a server until `shutdown`.
 ///
@@ -69,9 +73,11 @@ async fn run_server(options: ServerOptions, shutdown: CancellationToken) -> anyh
         .context("the listener has no address")?
         .port();
     let tasks = Tasks::new(CancellationToken::new());
+    // Apart from the others: the audit outlives the requests, after a failure of a task, too.
+    let audit_tasks = Tasks::new(CancellationToken::new());
     // Parsed before anything runs, so that a bad flag fails the start and not the shutdown.
     let delay = parse_duration("shutdown-delay-duration", &options.shutdown_delay_duration)?;
-    let server = build_server(&options, port, &tasks)?;
+    let server = build_server(&options, port, &tasks, &audit_tasks)?;
     tasks.spawn(
         "shutdown",
         close_server(
@@ -99,14 +105,29 @@ async fn run_server(options: ServerOptions, shutdown: CancellationToken) -> anyh
         "flow-schemas",
         flow::maintain_status(server.clone(), tasks.shutdown().clone()),
     );
+    tasks.spawn_critical(
+        "audit",
+        watch_audit(audit_tasks.shutdown().clone(), tasks.shutdown().clone()),
+    );
     // As late as possible: a reader of the file connects at once, and waits in the listener's
     // queue.
     if let Some(path) = &options.port_file {
         write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
     }
     serve_until(listener, &options, server).await?;
-    // Bounded, because a task that hangs must not keep a stopped server from exiting.
-    Ok(tasks.finish(Duration::from_secs(2)).await?)
+    let finished = tasks.finish(LAST_TASKS).await;
+    // Last, because the end of a request or of a task may be an event.
+    let audited = audit_tasks.finish(LAST_TASKS).await;
+    Ok(finished.and(audited)?)
+}
+
+/// Waits for the end of the audit, or for `shutdown`. As a critical task that ends before shutdown,
+/// it stops a server that no longer records requests.
+async fn watch_audit(audit: CancellationToken, shutdown: CancellationToken) {
+    tokio::select! {
+        () = audit.cancelled() => {}
+        () = shutdown.cancelled() => {}
+    }
 }
 
 /// Stops serving some time after the stop signal, so that load balancers see `/readyz` fail and the
@@ -133,6 +154,7 @@ pub(crate) fn build_server(
     options: &ServerOptions,
     port: u16,
     tasks: &Tasks,
+    audit_tasks: &Tasks,
 ) -> anyhow::Result<Arc<Server>> {
     let assembly = Assembly::new(options, tasks)?;
     // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs
@@ -161,9 +183,7 @@ pub(crate) fn build_server(
             ReachPolicy::new(port, &options.etcd_servers),
         )?,
         aggregation: assembly.build_aggregation()?,
-        audit: options
-            .audit
-            .build_auditor(&assembly.objects, &audit_metrics, tasks)?,
+        audit: assembly.build_audit(&audit_metrics, audit_tasks)?,
         audit_metrics,
         metrics: ServerMetrics::default(),
         formats: Formats {
@@ -334,6 +354,15 @@ impl<'a> Assembly<'a> {
             );
         }
         Ok(())
+    }
+
+    fn build_audit(
+        &self,
+        metrics: &Arc<AuditMetrics>,
+        audit_tasks: &Tasks,
+    ) -> anyhow::Result<Option<Arc<Auditor>>> {
+        let flags = &self.options.audit;
+        flags.build_auditor(&self.objects, metrics, audit_tasks)
     }
 
     fn build_aggregation(&self) -> anyhow::Result<Aggregation> {

@@ -66,8 +66,8 @@ async fn start_over(etcd: FakeEtcd, flags: &[&str]) -> TestServer {
         tokens.as_str(),
     ];
     let options = ServerOptions::try_parse_from(fixed.iter().chain(flags)).unwrap();
-    let tasks = Tasks::new(CancellationToken::new());
-    let server = build_server(&options, 6443, &tasks).unwrap();
+    let [tasks, audit_tasks] = [(); 2].map(|()| Tasks::new(CancellationToken::new()));
+    let server = build_server(&options, 6443, &tasks, &audit_tasks).unwrap();
     server.caches.wait_ready().await;
     TestServer {
         etcd,

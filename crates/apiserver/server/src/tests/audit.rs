@@ -4,6 +4,7 @@ use super::{MAPS, TestServer, config_map, request, start_server};
 use http::Request;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A server with an audit log.
@@ -165,6 +166,17 @@ async fn request_with_an_invalid_timeout_is_recorded_without_its_user() {
     let event = audited.last_events("ResponseStarted");
     assert_eq!(event["responseStatus"]["code"], 400);
     assert_eq!(event["user"], json!({}));
+}
+
+/// A failure of a critical task cancels the group, and requests are served until their end.
+#[tokio::test]
+async fn requests_are_recorded_after_the_background_tasks_have_ended() {
+    let audited = start_audited("{level: Metadata}", &[]).await;
+    let tasks = &audited.server.server.tasks;
+    tasks.finish(Duration::from_secs(2)).await.unwrap();
+    audited.server.get("/version").await;
+    let event = audited.last_events("ResponseComplete");
+    assert_eq!(event["requestURI"], "/version");
 }
 
 #[tokio::test]
