@@ -1,6 +1,7 @@
 //! Request and response bodies.
 
 use crate::response_budget::CountedResponse;
+use crate::short_requests::ShortRequest;
 use api_meta::{ApiError, Reason};
 use apiserver_audit::Record;
 use apiserver_request::User;
@@ -52,6 +53,8 @@ pub struct Body {
     uncounted: usize,
     /// The audit of a long response, which ends with the body.
     _record: Option<Arc<Record>>,
+    /// The request, which is in flight until the body is sent.
+    _request: Option<ShortRequest>,
 }
 
 enum Source {
@@ -69,6 +72,7 @@ pub fn full_body(bytes: impl Into<Bytes>) -> Body {
         uncounted: bytes.len(),
         source: Source::Bytes(bytes),
         _record: None,
+        _request: None,
     }
 }
 
@@ -78,6 +82,7 @@ pub fn shared_body(bytes: Bytes) -> Body {
         source: Source::Bytes(bytes),
         uncounted: 0,
         _record: None,
+        _request: None,
     }
 }
 
@@ -93,6 +98,7 @@ where
         },
         uncounted: size,
         _record: None,
+        _request: None,
     }
 }
 
@@ -106,6 +112,14 @@ impl Body {
     pub fn with_record(self, record: Arc<Record>) -> Self {
         Body {
             _record: Some(record),
+            ..self
+        }
+    }
+
+    /// Keeps a request with a time limit in flight until the body is sent or dropped.
+    pub fn with_request(self, request: Option<ShortRequest>) -> Self {
+        Body {
+            _request: request,
             ..self
         }
     }

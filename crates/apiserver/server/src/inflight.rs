@@ -7,14 +7,13 @@
 //! `system:masters`, who must be able to repair an overloaded server.
 
 use crate::context::Context;
-use crate::exempt::{is_exempt, is_long_running};
+use crate::exempt::is_exempt;
+use crate::short_requests::ShortRequests;
 use api_meta::ApiError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Maximum number of waiting requests per allowed concurrent request.
 const WAITING_PER_SEAT: usize = 4;
@@ -26,7 +25,7 @@ pub struct InFlight {
     system: Option<SeatLimit>,
     max_wait: Duration,
     /// All requests with a time limit, those without seats included.
-    short: TaskTracker,
+    pub short: ShortRequests,
 }
 
 /// The seats of reading requests, mutating ones or system clients, and the number of requests that
@@ -41,7 +40,6 @@ struct SeatLimit {
 #[derive(Debug)]
 pub struct SeatGuard {
     _permit: Option<OwnedSemaphorePermit>,
-    _short: Option<TaskTrackerToken>,
 }
 
 impl InFlight {
@@ -59,7 +57,7 @@ impl InFlight {
             system: SeatLimit::new(system),
             // A request that waited longer would hardly finish within its timeout.
             max_wait: request_timeout / 4,
-            short: TaskTracker::new(),
+            short: ShortRequests::default(),
         }
     }
 
@@ -76,24 +74,13 @@ impl InFlight {
             false if reads => &self.reading,
             false => &self.mutating,
         };
-        let short = (!is_long_running(&context.info)).then(|| self.short.token());
         let permit = match seats {
             Some(seats) if !is_exempt(&context.info, &context.user) => {
                 Some(seats.acquire_seat(self.max_wait).await?)
             }
             _ => None,
         };
-        Ok(SeatGuard {
-            _permit: permit,
-            _short: short,
-        })
-    }
-
-    /// Waits until no request is in flight, apart from those that last as long as their client
-    /// wants.
-    pub async fn wait_idle(&self) {
-        self.short.close();
-        self.short.wait().await;
+        Ok(SeatGuard { _permit: permit })
     }
 }
 
@@ -157,7 +144,6 @@ mod tests {
     use super::*;
     use api_meta::Reason;
     use apiserver_request::User;
-    use futures::FutureExt;
 
     fn context(method: http::Method, path: &str, group: &str) -> Context {
         let request = http::Request::builder()
@@ -207,33 +193,6 @@ mod tests {
                 waiter.await.unwrap().is_ok(),
                 "a waiting request gets the released seat"
             );
-        }
-    }
-
-    #[tokio::test]
-    async fn idle_limits_have_no_short_request() {
-        let list = || context(http::Method::GET, "/api/v1/pods", "people");
-        let admin = || context(http::Method::POST, "/api/v1/pods", User::MASTERS);
-        let watch = || context(http::Method::GET, "/api/v1/pods?watch=1", "people");
-        let log = || {
-            context(
-                http::Method::GET,
-                "/api/v1/namespaces/d/pods/p/log",
-                "people",
-            )
-        };
-        for (case, request, is_idle) in [
-            ("list", list(), false),
-            ("request without a seat", admin(), false),
-            ("watch", watch(), true),
-            ("log", log(), true),
-        ] {
-            let limits = InFlight::new(1, 1, Duration::from_secs(60));
-            let seat = limits.acquire_seat(&request).await.unwrap();
-            let idle = limits.wait_idle().now_or_never();
-            assert_eq!(idle.is_some(), is_idle, "{case}");
-            drop(seat);
-            assert!(limits.wait_idle().now_or_never().is_some(), "{case}");
         }
     }
 

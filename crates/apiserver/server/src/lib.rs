@@ -52,6 +52,7 @@ mod route;
 mod run;
 mod runtime_config;
 mod server;
+mod short_requests;
 #[cfg(test)]
 mod tests;
 mod transform;

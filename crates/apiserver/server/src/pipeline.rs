@@ -63,6 +63,7 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
         Ok(context) => context,
         Err(bad) => return reject_path(&bad),
     };
+    let short = server.inflight.short.begin_request(&context.info);
     // Before authentication, so that rejected requests are counted, too.
     let guard = server.metrics.begin_request(&context);
     // Not read yet: the handler decides whether to buffer the body or to stream it, and neither
@@ -101,7 +102,7 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
         begun.elapsed(),
     );
     limit_response(&server, &context, &response, begun);
-    response
+    response.map(|body| body.with_request(short))
 }
 
 /// Builds the response of a request that failed. A client that accepts no known form still gets its

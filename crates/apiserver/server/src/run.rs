@@ -437,12 +437,12 @@ async fn serve_until(
     Ok(())
 }
 
-/// Waits until the requests in flight have their responses, each within its timeout. Those without
-/// a timeout have [`LONG_DRAIN`].
+/// Waits until the responses of the requests in flight are sent, each within its timeout. Requests
+/// without a timeout have [`LONG_DRAIN`].
 async fn wait_drained(closing: CancellationToken, server: Arc<Server>) {
     closing.cancelled().await;
     tokio::time::sleep(LONG_DRAIN).await;
-    server.inflight.wait_idle().await;
+    server.inflight.short.wait_idle().await;
     tokio::time::sleep(LAST_SENDING).await;
 }
 
