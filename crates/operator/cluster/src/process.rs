@@ -22,8 +22,19 @@ use crate::namespaces::Namespaces;
 use crate::plan::Process;
 use crate::store_data::check_store_data;
 
-/// Grace period of a component.
-pub(crate) const GRACE: Duration = Duration::from_secs(15);
+/// Grace period of a component, apart from the API server.
+const GRACE: Duration = Duration::from_secs(15);
+/// Grace period of the API server. It stops as soon as it has responded to the requests in flight,
+/// each within its `--request-timeout` (60 s), and has written the audit log.
+const API_SERVER_GRACE: Duration = Duration::from_secs(75);
+
+/// Returns the grace period of the process with this name.
+pub(crate) fn choose_grace(name: &str) -> Duration {
+    match name {
+        "kube-apiserver" => API_SERVER_GRACE,
+        _ => GRACE,
+    }
+}
 
 /// The record of a started process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,12 +9,16 @@ use std::time::Duration;
 use crate::command::run_command;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::process::{GRACE, Record, Running};
+use crate::process::{Record, Running, choose_grace};
 use crate::settings::Settings;
 use crate::supervisor_record::{NAME, running_supervisor};
 
 /// Unit file with placeholders; `deploy/package` fills it too.
 const UNIT_TEMPLATE: &str = include_str!("ironclad.service");
+
+/// Grace period of the supervisor, which stops its processes one layer after the other: the API
+/// server has 75 s, and four other layers have 15 s each. Also `TimeoutStopSec` of the unit.
+const SUPERVISOR_GRACE: Duration = Duration::from_secs(150);
 
 /// Returns whether systemd manages this machine and may be used.
 pub fn is_systemd_running() -> bool {
@@ -170,13 +174,12 @@ pub async fn stop_supervisor(settings: &Settings, layout: &Layout, names: &[Stri
         let _ = run_command("systemctl", &["daemon-reload"]);
     }
     if let Some(mut running) = Running::adopt(NAME, layout) {
-        // The supervisor itself waits for each of its processes, one layer after the other.
-        running.stop(Duration::from_secs(90)).await;
+        running.stop(SUPERVISOR_GRACE).await;
     }
     // Left by a supervisor that was killed; dependents stop before what they depend on.
     for name in names.iter().rev() {
         if let Some(mut running) = Running::adopt(name, layout) {
-            running.stop(GRACE).await;
+            running.stop(choose_grace(name)).await;
         }
         let _ = tokio::fs::remove_file(layout.record(name)).await;
     }
@@ -198,6 +201,12 @@ mod tests {
         let line = unit.lines().find(|line| line.starts_with("ExecStart="));
         let expect = r#"ExecStart=:"/opt/iron clad/$bin/ironclad" supervise "--data-dir=/srv/my \"data\" 100%%\\\x0ax""#;
         assert_eq!(line, Some(expect));
+    }
+
+    #[test]
+    fn unit_gives_the_supervisor_its_grace_period() {
+        let line = format!("TimeoutStopSec={}\n", SUPERVISOR_GRACE.as_secs());
+        assert!(UNIT_TEMPLATE.contains(&line));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::namespaces::accepts_connections;
 use crate::plan::{Process, Ready};
-use crate::process::{GRACE, Running};
+use crate::process::{Running, choose_grace};
 
 const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ pub(crate) async fn run_process(
                 tracing::info!(name = process.name, pid = running.record.pid, "running");
                 tokio::select! {
                     () = stop.cancelled() => {
-                        running.stop(GRACE).await;
+                        running.stop(choose_grace(&process.name)).await;
                         tracing::info!(name = process.name, "stopped");
                         return;
                     }
@@ -107,7 +107,7 @@ async fn adopt_process(process: &Process, layout: &Layout, sockets: &Sockets) ->
         name = process.name,
         "changed since it was started; starting it again"
     );
-    running.stop(GRACE).await;
+    running.stop(choose_grace(&process.name)).await;
     None
 }
 
@@ -229,6 +229,28 @@ mod tests {
         }
     }
 
+    /// The API server responds to requests for up to 60 s.
+    #[tokio::test(start_paused = true)]
+    async fn api_server_is_killed_after_its_request_timeout_only() {
+        for (name, is_longer) in [("kube-apiserver", true), ("kube-scheduler", false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let layout = Layout::new(dir.path(), false);
+            let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
+            let process = Process::example(name, &["sh", "-c", script]);
+            let _child = Running::start(&process, &layout, 0, None).unwrap();
+            while std::fs::read(layout.log(name)).unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            let stop = CancellationToken::new();
+            stop.cancel();
+            let (dependencies, sockets) = (Dependencies::default(), Sockets::default());
+            let begun = tokio::time::Instant::now();
+            run_process(process, dependencies, layout, sockets, stop).await;
+            let lasts_longer = begun.elapsed() > Duration::from_secs(64);
+            assert_eq!(lasts_longer, is_longer, "{name}");
+        }
+    }
+
     /// A pod in the network of the machine could take the port of the proxy to the API servers.
     #[tokio::test]
     async fn port_of_a_process_stays_taken_over_restarts_and_a_new_supervisor() {
@@ -246,14 +268,14 @@ mod tests {
         };
         let sockets = Sockets::default();
         let mut first = start_process(&process, &layout, &sockets, 0).unwrap();
-        first.stop(GRACE).await;
+        first.stop(choose_grace("test")).await;
         assert!(is_taken(), "while it restarts");
         let mut second = start_process(&process, &layout, &sockets, 1).unwrap();
         drop(sockets);
         assert!(is_taken(), "the supervisor was killed");
         let sockets = Sockets::default();
         adopt_process(&process, &layout, &sockets).await.unwrap();
-        second.stop(GRACE).await;
+        second.stop(choose_grace("test")).await;
         assert!(
             is_taken(),
             "the new supervisor has the socket of the process"
