@@ -117,7 +117,7 @@ async fn examine_objects(
 /// Examines the webhooks whose failure rejects requests.
 async fn examine_webhooks(client: &Client) -> std::result::Result<Vec<Finding>, String> {
     let mut strict = Vec::new();
-    for kind in webhooks::configuration_kinds() {
+    for kind in webhooks::list_configuration_kinds() {
         let configurations = list(&client.dynamic(&kind, None)).await?;
         let found = configurations
             .iter()
@@ -132,7 +132,7 @@ async fn examine_webhooks(client: &Client) -> std::result::Result<Vec<Finding>, 
     let keys: BTreeSet<_> = strict.iter().filter_map(find_key).collect();
     let mut backends = BTreeMap::new();
     for (namespace, name) in keys {
-        let backend = read_backend(client, &namespace, &name).await?;
+        let backend = read_backend(client, &namespace, &name).await;
         backends.insert((namespace, name), backend);
     }
     let examine = |webhook: &webhooks::StrictWebhook| {
@@ -141,12 +141,14 @@ async fn examine_webhooks(client: &Client) -> std::result::Result<Vec<Finding>, 
     Ok(strict.iter().filter_map(examine).collect())
 }
 
-async fn read_backend(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> std::result::Result<webhooks::Backend, String> {
+/// Reads the Service of a webhook. Its name may be no valid label value: an error is about this
+/// Service, and not about the API server.
+async fn read_backend(client: &Client, namespace: &str, name: &str) -> webhooks::BackendResult {
     let service = client.namespaced::<Service>(namespace).get_opt(name).await;
+    let service = service.map_err(|error| format!("services can't be read: {error}"))?;
+    if service.is_none() {
+        return Ok(webhooks::Backend::default());
+    }
     let selector = format!("{}={name}", webhooks::SERVICE_LABEL);
     let slices = client
         .namespaced::<EndpointSlice>(namespace)
@@ -154,7 +156,7 @@ async fn read_backend(
         .await
         .map_err(|error| format!("endpointslices can't be listed: {error}"))?;
     Ok(webhooks::Backend {
-        service: service.map_err(|error| format!("services can't be read: {error}"))?,
+        service,
         slices: slices.items,
     })
 }

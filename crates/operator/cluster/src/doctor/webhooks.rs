@@ -36,8 +36,11 @@ pub(super) struct Backend {
     pub(super) slices: Vec<EndpointSlice>,
 }
 
+/// The Service of a webhook, or the reason why it can't be read.
+pub(super) type BackendResult = Result<Backend, String>;
+
 /// Returns the kinds of webhook configurations.
-pub(super) fn configuration_kinds() -> [ApiResource; 2] {
+pub(super) fn list_configuration_kinds() -> [ApiResource; 2] {
     ["Mutating", "Validating"].map(|phase| ApiResource {
         group: "admissionregistration.k8s.io".to_owned(),
         version: "v1".to_owned(),
@@ -86,12 +89,16 @@ impl StrictWebhook {
 
     /// Returns the problem that keeps the API server from calling the webhook. `backend` is that of
     /// its Service, if it has one.
-    pub(super) fn examine(&self, backend: Option<&Backend>) -> Option<Finding> {
-        let problem = self.find_bundle_problem().or_else(|| {
-            self.service()
-                .zip(backend)
-                .and_then(|(service, backend)| find_service_problem(service, backend))
-        })?;
+    pub(super) fn examine(&self, backend: Option<&BackendResult>) -> Option<Finding> {
+        let bundle = self.find_bundle_problem();
+        let problem = match (bundle, self.service().zip(backend)) {
+            (Some(problem), _) => problem,
+            (None, Some((service, Ok(backend)))) => find_service_problem(service, backend)?,
+            (None, Some((service, Err(why)))) => {
+                return Some(self.describe_unread(service, why));
+            }
+            (None, None) => return None,
+        };
         let (singular, configuration) = (&self.singular, &self.configuration);
         // The flag for a controller that restores the configuration at once.
         let remedy = format!(
@@ -100,10 +107,29 @@ impl StrictWebhook {
         );
         Some(Finding::new(
             Severity::Error,
-            format!("{singular} {configuration}, webhook {}", self.name),
+            self.format_subject(),
             format!("{problem}: it rejects all requests that its rules match"),
             remedy,
         ))
+    }
+
+    /// Returns the finding about a Service that can't be examined.
+    fn describe_unread(&self, service: &ServiceReference, why: &str) -> Finding {
+        let name = format!("{}/{}", service.namespace, service.name);
+        Finding::new(
+            Severity::Warning,
+            self.format_subject(),
+            format!("its Service {name} can't be examined: {why}"),
+            format!(
+                "kubectl get {} {} -o yaml",
+                self.singular, self.configuration
+            ),
+        )
+    }
+
+    fn format_subject(&self) -> String {
+        let (singular, configuration) = (&self.singular, &self.configuration);
+        format!("{singular} {configuration}, webhook {}", self.name)
     }
 
     fn find_bundle_problem(&self) -> Option<String> {
@@ -172,7 +198,7 @@ mod tests {
         let configuration: DynamicObject =
             serde_json::from_value(json!({"metadata": {"name": "guard"}, "webhooks": [full]}))
                 .unwrap();
-        find_strict_webhooks(&configuration_kinds()[1], &configuration)
+        find_strict_webhooks(&list_configuration_kinds()[1], &configuration)
     }
 
     fn backend(kind: &str, endpoints: Value) -> Backend {
@@ -250,19 +276,41 @@ mod tests {
             ),
         ] {
             let strict = webhooks(webhook.clone()).remove(0);
-            let backend = strict.service().is_some().then_some(&backend);
-            let found = strict.examine(backend).map(|finding| finding.problem);
+            let backend = strict.service().is_some().then_some(Ok(backend));
+            let found = strict
+                .examine(backend.as_ref())
+                .map(|finding| finding.problem);
             let expect =
                 expect.map(|why| format!("{why}: it rejects all requests that its rules match"));
             assert_eq!(found, expect, "{webhook}");
         }
     }
 
+    /// A name that is no valid label value makes the selector of EndpointSlices invalid.
+    #[test]
+    fn service_that_cannot_be_read_is_a_finding_of_its_webhook() {
+        let service = json!({"namespace": "n", "name": "a,b in ("});
+        let strict = webhooks(json!({"clientConfig": {"service": service}})).remove(0);
+        let finding = strict.examine(Some(&Err("invalid selector".to_owned())));
+        let finding = finding.unwrap();
+        assert_eq!(
+            finding.problem,
+            "its Service n/a,b in ( can't be examined: invalid selector"
+        );
+        assert_eq!(
+            (finding.severity, finding.remedy.as_str()),
+            (
+                Severity::Warning,
+                "kubectl get validatingwebhookconfiguration guard -o yaml"
+            )
+        );
+    }
+
     #[test]
     fn finding_names_the_configuration_and_the_commands() {
         let finding = webhooks(json!({}))
             .remove(0)
-            .examine(Some(&Backend::default()));
+            .examine(Some(&Ok(Backend::default())));
         let finding = finding.unwrap();
         assert_eq!(
             finding.subject,
