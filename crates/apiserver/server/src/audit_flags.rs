@@ -8,7 +8,7 @@ use apiserver_audit::{
 };
 use apiserver_request::Objects;
 use apiserver_webhook::{
-    ClusterIpResolver, Credentials, Endpoint, Transport, read_kubeconfig_endpoint,
+    ClusterIpResolver, ConfigError, Credentials, Endpoint, Kubeconfig, Transport,
 };
 use base_task::Tasks;
 use bytes::Bytes;
@@ -204,6 +204,11 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
         .with_context(|| format!("--audit-policy-file: {} can't be used", path.display()))
 }
 
+fn read_kubeconfig(path: &Path) -> Result<(Endpoint, Credentials), ConfigError> {
+    let config = Kubeconfig::read_file(path)?;
+    Ok((config.endpoint()?, config.credentials()?))
+}
+
 impl LogFlags {
     fn build_sink(
         &self,
@@ -277,9 +282,11 @@ impl WebhookFlags {
             )?,
         };
         let resolver = Arc::new(ClusterIpResolver(objects.clone()));
+        let (endpoint, credentials) =
+            read_kubeconfig(path).context("--audit-webhook-config-file")?;
         let client = WebhookClient {
-            endpoint: read_kubeconfig_endpoint(path)?,
-            transport: Transport::new(tasks.clone(), resolver, Credentials::read_file(path)?),
+            endpoint,
+            transport: Transport::new(tasks.clone(), resolver, credentials),
         };
         let webhook = Webhook::new(client, backoff);
         Ok(Sink::new(Arc::new(webhook), mode, limits, metrics, tasks))

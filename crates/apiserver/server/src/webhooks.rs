@@ -11,8 +11,8 @@ use apiserver_policy::MatchConditions;
 use apiserver_request::{Authorizer, Objects};
 use apiserver_webhook::{
     ClusterIpResolver, Credentials, EndpointResolver, GroupVersionKind, GroupVersionResource,
-    Kinds, MutatingWebhooks, PluginConfig, ServiceResolver, Setup, Transport, ValidatingWebhooks,
-    WebhookConfig, WebhookMetrics, read_plugin_configs,
+    Kinds, Kubeconfig, MutatingWebhooks, PluginConfig, ServiceResolver, Setup, Transport,
+    ValidatingWebhooks, WebhookConfig, WebhookMetrics, read_plugin_configs,
 };
 use base_task::Tasks;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub fn build_webhooks(
     let resolver = build_resolver(options, &objects);
     let setup = |config: &PluginConfig| {
         let credentials = match &config.kube_config {
-            Some(path) => Credentials::read_file(path)?,
+            Some(path) => Kubeconfig::read_file(path)?.credentials()?,
             None => Credentials::default(),
         };
         anyhow::Ok(Setup {

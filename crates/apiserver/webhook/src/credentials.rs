@@ -3,8 +3,6 @@
 //! Users of that file are named after servers: `hook.ns.svc`, `hook.ns.svc:8443`, `*.example.com`,
 //! `*`.
 
-use crate::file::ConfigError;
-use api_codec::yaml;
 use api_meta::tree::{get, has, list, opt_text, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,6 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Default)]
 pub struct Credentials {
     users: HashMap<String, AuthInfo>,
+    /// User of the current context.
     current: Option<String>,
 }
 
@@ -39,40 +38,23 @@ enum Data {
 }
 
 impl Credentials {
-    /// Reads a kubeconfig.
+    /// Parses the users of a kubeconfig; `current` is that of the current context, and relative
+    /// paths start at `folder`. Reads the files of certificates: a missing one fails the start, and
+    /// not the first request.
     ///
     /// # Errors
-    /// A file that can't be read or used, or a kind of credentials that is not implemented.
-    pub fn read_file(path: &Path) -> Result<Self, ConfigError> {
-        let wrong = |why: String| ConfigError::Invalid {
-            path: path.into(),
-            why,
-        };
-        let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
-            path: path.into(),
-            source,
-        })?;
-        let (tree, _) = yaml::parse(&bytes).map_err(|e| wrong(e.to_string()))?;
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        // Relative paths start at the folder of the kubeconfig, as in clientcmd.
-        let found = Self::parse(&tree, folder).map_err(wrong)?;
-        // A missing file fails the start, and not the first request.
-        for user in found.users.values() {
-            user.identity().map_err(wrong)?;
-        }
-        Ok(found)
-    }
-
-    fn parse(tree: &Value, folder: &Path) -> Result<Self, String> {
+    /// A file that can't be read, or a kind of credentials that is not implemented.
+    pub(crate) fn parse(
+        tree: &Value,
+        current: Option<&str>,
+        folder: &Path,
+    ) -> Result<Self, String> {
         let mut users = HashMap::new();
         for entry in list(tree, "users") {
             let user = parse_user(get(entry, "user"), folder)?;
+            user.identity()?;
             users.insert(text(entry, "name").to_owned(), user);
         }
-        let current = list(tree, "contexts")
-            .iter()
-            .find(|context| text(context, "name") == text(tree, "current-context"))
-            .and_then(|context| opt_text(get(context, "context"), "user"));
         Ok(Credentials {
             users,
             current: current.map(str::to_owned),
@@ -205,9 +187,7 @@ mod tests {
             .iter()
             .map(|name| json!({"name": name, "user": {"token": name}}))
             .collect();
-        let tree = json!({"users": users, "current-context": "c",
-            "contexts": [{"name": "c", "context": {"user": "fallback"}}]});
-        Credentials::parse(&tree, Path::new("/")).unwrap()
+        Credentials::parse(&json!({"users": users}), Some("fallback"), Path::new("/")).unwrap()
     }
 
     #[test]
@@ -244,13 +224,13 @@ mod tests {
             json!({"exec": {"command": "x"}}),
             json!({"auth-provider": {"name": "gcp"}}),
             json!({"client-key-data": "%"}),
+            json!({"client-key-data": "eA=="}),
+            json!({"client-key": "absent.key", "client-certificate": "absent.crt"}),
         ] {
             let tree = json!({"users": [{"name": "*", "user": user}]});
-            assert!(Credentials::parse(&tree, Path::new("/")).is_err(), "{user}");
+            let parsed = Credentials::parse(&tree, None, Path::new("/"));
+            assert!(parsed.is_err(), "{user}");
         }
-        let half = json!({"users": [{"name": "*", "user": {"client-key-data": "eA=="}}]});
-        let found = Credentials::parse(&half, Path::new("/")).unwrap();
-        assert!(found.find_auth("x:1").unwrap().identity().is_err());
     }
 
     #[tokio::test]

@@ -27,6 +27,15 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    pub(crate) fn invalid(path: &Path, why: String) -> Self {
+        ConfigError::Invalid {
+            path: path.into(),
+            why,
+        }
+    }
+}
+
 /// Configuration of one webhook plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginConfig {
@@ -52,11 +61,8 @@ const FILE_VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.i
 /// A file that can't be read or used, or the configuration of another plugin: ignored, its rules
 /// would not be enforced.
 pub fn read_plugin_configs(path: &Path) -> Result<WebhookConfig, ConfigError> {
-    let tree = read_tree(path)?;
-    let wrong = |why: String| ConfigError::Invalid {
-        path: path.into(),
-        why,
-    };
+    let tree = read_config(path)?;
+    let wrong = |why| ConfigError::invalid(path, why);
     if text(&tree, "kind") != "AdmissionConfiguration"
         || !FILE_VERSIONS.contains(&text(&tree, "apiVersion"))
     {
@@ -93,14 +99,11 @@ fn read_plugin(plugin: &Value, path: &Path) -> Result<PluginConfig, ConfigError>
     }
     // Upstream takes the path relative to the folder of the outer file.
     let nested = path.parent().unwrap_or(Path::new("/")).join(nested);
-    parse_plugin(&read_tree(&nested)?, &nested)
+    parse_plugin(&read_config(&nested)?, &nested)
 }
 
 fn parse_plugin(tree: &Value, path: &Path) -> Result<PluginConfig, ConfigError> {
-    let wrong = |why: String| ConfigError::Invalid {
-        path: path.into(),
-        why,
-    };
+    let wrong = |why| ConfigError::invalid(path, why);
     let known = matches!(
         (text(tree, "apiVersion"), text(tree, "kind")),
         (
@@ -126,16 +129,18 @@ fn parse_plugin(tree: &Value, path: &Path) -> Result<PluginConfig, ConfigError> 
     })
 }
 
-fn read_tree(path: &Path) -> Result<Value, ConfigError> {
+/// Reads a file of YAML or JSON.
+///
+/// # Errors
+/// The file can't be read or parsed.
+pub(crate) fn read_config(path: &Path) -> Result<Value, ConfigError> {
     let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
         path: path.into(),
         source,
     })?;
-    let (tree, _) = yaml::parse(&bytes).map_err(|e| ConfigError::Invalid {
-        path: path.into(),
-        why: e.to_string(),
-    })?;
-    Ok(tree)
+    let parsed = yaml::parse(&bytes);
+    let (config, _) = parsed.map_err(|error| ConfigError::invalid(path, error.to_string()))?;
+    Ok(config)
 }
 
 /// Rejects unknown fields: a misspelt setting would have no effect.

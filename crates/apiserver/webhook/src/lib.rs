@@ -48,7 +48,7 @@ pub use endpoint::{Endpoint, ServiceName};
 pub use file::{ConfigError, PluginConfig, WebhookConfig, read_plugin_configs};
 pub use hook::SelectorField;
 pub use kinds::{GroupVersionKind, GroupVersionResource, Kinds, ReviewTarget};
-pub use kubeconfig::read_kubeconfig_endpoint;
+pub use kubeconfig::Kubeconfig;
 pub use labels::{NamespaceLabels, matches_objects, read_namespace};
 pub use metrics::WebhookMetrics;
 pub use mutating::MutatingWebhooks;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::endpoint::ServiceName;
+use crate::kubeconfig::Kubeconfig;
 use crate::resolver::Address;
 use base_task::CancellationToken;
 use base_tls::crypto_provider;
@@ -102,7 +103,9 @@ async fn rotated_client_certificate_is_used_for_the_next_call() {
     let transport = Transport::new(
         Tasks::new(CancellationToken::new()),
         Arc::new(NoServices),
-        Credentials::read_file(&kubeconfig).unwrap(),
+        Kubeconfig::read_file(&kubeconfig)
+            .and_then(|found| found.credentials())
+            .unwrap(),
     );
     let endpoint = Endpoint::parse(&json!({"url": format!("https://localhost:{port}/"),
         "caBundle": STANDARD.encode(authority.pem())}));
