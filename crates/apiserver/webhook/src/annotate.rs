@@ -6,31 +6,31 @@ use api_meta::names::qualified_name;
 use apiserver_request::{annotate_audit, annotate_audit_content};
 use serde_json::{Value, json};
 
-/// The call of a mutating webhook: its pass, and its place among all webhooks.
+/// The round and the index of a webhook call, as in upstream's annotation keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallIndex {
     pub(crate) round: usize,
     pub(crate) index: usize,
 }
 
-impl Place {
+impl CallIndex {
     fn key(self, prefix: &str) -> String {
-        let Place { round, index } = self;
+        let CallIndex { round, index } = self;
         format!("{prefix}.webhook.admission.k8s.io/round_{round}_index_{index}")
     }
 }
 
 /// Records whether a mutating webhook has changed the object.
-pub(crate) fn annotate_mutation(place: Place, hook: &Hook, mutated: bool) {
-    annotate_audit(place.key("mutation"), || {
+pub(crate) fn annotate_mutation(call: CallIndex, hook: &Hook, mutated: bool) {
+    annotate_audit(call.key("mutation"), || {
         let (configuration, webhook) = (&hook.configuration, &hook.name);
         json!({"configuration": configuration, "webhook": webhook, "mutated": mutated}).to_string()
     });
 }
 
 /// Records the patch of a mutating webhook.
-pub(crate) fn annotate_patch(place: Place, hook: &Hook, patch: &[u8]) {
-    annotate_audit_content(place.key("patch"), || {
+pub(crate) fn annotate_patch(call: CallIndex, hook: &Hook, patch: &[u8]) {
+    annotate_audit_content(call.key("patch"), || {
         let (configuration, webhook) = (&hook.configuration, &hook.name);
         let patch: Value = serde_json::from_slice(patch).unwrap_or_default();
         json!({"configuration": configuration, "webhook": webhook, "patch": patch, "patchType": "JSONPatch"})
@@ -39,14 +39,14 @@ pub(crate) fn annotate_patch(place: Place, hook: &Hook, patch: &[u8]) {
 }
 
 /// Records that the request continues without the response of a mutating webhook.
-pub(crate) fn annotate_mutation_failure(place: Place, hook: &Hook) {
-    annotate_audit(place.key("failed-open.mutation"), || hook.name.clone());
+pub(crate) fn annotate_mutation_failure(call: CallIndex, hook: &Hook) {
+    annotate_audit(call.key("failed-open.mutation"), || hook.name.clone());
 }
 
 /// Records that the request continues without the response of a validating webhook.
 pub(crate) fn annotate_validation_failure(index: usize, hook: &Hook) {
-    let place = Place { round: 0, index };
-    annotate_audit(place.key("failed-open.validating"), || hook.name.clone());
+    let call = CallIndex { round: 0, index };
+    annotate_audit(call.key("failed-open.validating"), || hook.name.clone());
 }
 
 /// Adds the annotations of a response, below the name of the webhook.
@@ -60,7 +60,7 @@ pub(crate) fn annotate_response(hook: &Hook, response: &Response) {
             tracing::warn!(
                 webhook = hook.name,
                 key,
-                "audit annotation with a key that is not valid"
+                "dropped an audit annotation with an invalid key"
             );
         }
     }

@@ -1,7 +1,7 @@
 //! `MutatingAdmissionWebhook`: one webhook after another, each on the result of the earlier ones.
 
 use crate::annotate::{
-    Place, annotate_mutation, annotate_mutation_failure, annotate_patch, annotate_response,
+    CallIndex, annotate_mutation, annotate_mutation_failure, annotate_patch, annotate_response,
 };
 use crate::attributes::Attributes;
 use crate::dispatch::{call_hook, check_verdict, conclude_call};
@@ -11,7 +11,7 @@ use crate::metrics::{CallLabels, Phase};
 use crate::outcome::HookError;
 use crate::patch::{PatchTarget, apply_response};
 use crate::plugin::{Plugin, Setup};
-use crate::select::{Lookups, select_hook};
+use crate::select::{HookCall, Lookups, select_hook};
 use crate::versioned::{VersionedObjects, convert_back};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
@@ -52,7 +52,8 @@ impl Admission for MutatingWebhooks {
         };
         let round = usize::from(request.reinvocation.is_second_pass());
         for (index, hook) in hooks.iter().enumerate() {
-            pass.run_hook(request, hook, Place { round, index }).await?;
+            let call = CallIndex { round, index };
+            pass.run_hook(request, hook, call).await?;
         }
         let object = &request.object;
         request.reinvocation.webhooks.record_output(object);
@@ -80,12 +81,15 @@ impl Pass<'_> {
         &mut self,
         request: &mut AdmissionRequest<'_>,
         hook: &Arc<Hook>,
-        place: Place,
+        index: CallIndex,
     ) -> Result<(), ApiError> {
         let (attributes, lookups) = (&self.attributes, &mut self.lookups);
         // With the object as earlier webhooks have left it: their labels may select or exempt it.
-        let hook_in_phase = (hook, Phase::Admit);
-        let selected = select_hook(self.setup, request, attributes, hook_in_phase, lookups);
+        let hook_call = HookCall {
+            hook,
+            phase: Phase::Admit,
+        };
+        let selected = select_hook(self.setup, request, attributes, hook_call, lookups);
         let Some((invocation, objects)) = selected.await? else {
             return Ok(());
         };
@@ -100,12 +104,12 @@ impl Pass<'_> {
             operation: self.attributes.operation,
         };
         let begun = Instant::now();
-        let result = self.call(request, &invocation, &objects, place).await;
+        let result = self.call(request, &invocation, &objects, index).await;
         let mutated = matches!(result, Ok(Some(_)));
-        annotate_mutation(place, hook, mutated);
+        annotate_mutation(index, hook, mutated);
         let concluded = conclude_call(self.setup, hook, &call, begun, result)?;
         if concluded.is_none() {
-            annotate_mutation_failure(place, hook);
+            annotate_mutation_failure(index, hook);
         }
         let changed = concluded.flatten();
         if let Some(changed) = changed {
@@ -130,7 +134,7 @@ impl Pass<'_> {
         request: &AdmissionRequest<'_>,
         invocation: &Invocation,
         objects: &VersionedObjects,
-        place: Place,
+        index: CallIndex,
     ) -> Result<Option<ChangedObject>, HookError> {
         let (setup, attributes) = (self.setup, &self.attributes);
         let response = call_hook(setup, invocation, attributes, objects, Phase::Admit).await?;
@@ -150,7 +154,7 @@ impl Pass<'_> {
         let Some(patched) = apply_response(&target, &*setup.kinds, object, &response)? else {
             return Ok(None);
         };
-        annotate_patch(place, &invocation.hook, &response.patch);
+        annotate_patch(index, &invocation.hook, &response.patch);
         request.warnings.extend(patched.warning);
         // A patch that sets existing values must not start a second pass.
         if patched.object == objects.object {

@@ -25,6 +25,15 @@ pub struct Lookups {
     pub versions: ObjectVersions,
 }
 
+/// A webhook that may be called in a phase of admission.
+#[derive(Clone, Copy)]
+pub struct HookCall<'a> {
+    /// The webhook.
+    pub hook: &'a Arc<Hook>,
+    /// The phase of its configuration.
+    pub phase: Phase,
+}
+
 /// Returns the call of a webhook with the objects in its version; None if it does not match.
 ///
 /// # Errors
@@ -33,9 +42,10 @@ pub async fn select_hook(
     setup: &Setup,
     request: &AdmissionRequest<'_>,
     attributes: &Attributes<'_>,
-    (hook, phase): (&Arc<Hook>, Phase),
+    call: HookCall<'_>,
     lookups: &mut Lookups,
 ) -> Result<Option<(Invocation, Arc<VersionedObjects>)>, ApiError> {
+    let hook = call.hook;
     let kinds = &*setup.kinds;
     let objects = (&request.object, request.old.as_ref());
     let namespace = &mut lookups.namespace;
@@ -58,7 +68,7 @@ pub async fn select_hook(
         .map_err(|error| ApiError::internal(error.message))?;
     let verdict = match_conditions(hook, attributes, &target, &versioned).await;
     if let Some(verdict) = verdict
-        && !apply_verdict((hook, phase), attributes, &setup.metrics, verdict)?
+        && !apply_verdict(call, attributes, &setup.metrics, verdict)?
     {
         return Ok(None);
     }
@@ -106,7 +116,7 @@ async fn match_conditions(
 /// # Errors
 /// The match conditions can't be evaluated, and the policy is Fail.
 fn apply_verdict(
-    (hook, phase): (&Hook, Phase),
+    HookCall { hook, phase }: HookCall<'_>,
     attributes: &Attributes<'_>,
     metrics: &WebhookMetrics,
     verdict: ConditionVerdict,

@@ -6,7 +6,7 @@ use crate::dispatch::{call_hook, check_verdict, conclude_call};
 use crate::matching::Invocation;
 use crate::metrics::{CallLabels, Phase};
 use crate::plugin::{Plugin, Setup};
-use crate::select::{Lookups, select_hook};
+use crate::select::{HookCall, Lookups, select_hook};
 use crate::versioned::VersionedObjects;
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest};
@@ -42,15 +42,17 @@ impl Admission for ValidatingWebhooks {
         let mut calls = Vec::new();
         // All are matched before one is called, so that a broken selector causes no calls.
         for (index, hook) in hooks.iter().enumerate() {
-            let selected = (hook, Phase::Validating);
-            let matched = select_hook(setup, request, &attributes, selected, &mut lookups);
+            let hook_call = HookCall {
+                hook,
+                phase: Phase::Validating,
+            };
+            let matched = select_hook(setup, request, &attributes, hook_call, &mut lookups);
             if let Some((invocation, objects)) = matched.await? {
                 let (setup, attributes) = (setup, &attributes);
                 let call = async move {
-                    let concluded =
-                        run_call(setup, request, attributes, invocation, objects).await?;
-                    if concluded.is_none() {
-                        annotate_validation_failure(index, hook);
+                    match run_call(setup, request, attributes, invocation, objects).await? {
+                        CallOutcome::Allowed => {}
+                        CallOutcome::FailedOpen => annotate_validation_failure(index, hook),
                     }
                     Ok(())
                 };
@@ -63,14 +65,22 @@ impl Admission for ValidatingWebhooks {
     }
 }
 
-/// Calls a webhook; returns None if the call has failed and the policy ignores that.
+/// The outcome of a call after which the request continues.
+enum CallOutcome {
+    /// The webhook allows the request.
+    Allowed,
+    /// The call has failed, and the policy is Ignore.
+    FailedOpen,
+}
+
+/// Calls a webhook.
 async fn run_call(
     setup: &Setup,
     request: &AdmissionRequest<'_>,
     attributes: &Attributes<'_>,
     invocation: Invocation,
     objects: Arc<VersionedObjects>,
-) -> Result<Option<()>, ApiError> {
+) -> Result<CallOutcome, ApiError> {
     let hook = invocation.hook.clone();
     let call = CallLabels {
         name: hook.name.clone(),
@@ -84,5 +94,6 @@ async fn run_call(
         request.warnings.extend(response.warnings.iter().cloned());
         check_verdict(&hook, &response)
     });
-    conclude_call(setup, &hook, &call, begun, result)
+    let concluded = conclude_call(setup, &hook, &call, begun, result)?;
+    Ok(concluded.map_or(CallOutcome::FailedOpen, |()| CallOutcome::Allowed))
 }
