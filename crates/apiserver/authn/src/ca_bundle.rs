@@ -1,7 +1,6 @@
 //! Combination of CA bundles.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use crate::pem_block::encode_block;
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use std::path::Path;
@@ -9,8 +8,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Time for which an expired certificate is kept, as upstream: clocks differ.
 const SLACK_SECONDS: i64 = 300;
-/// Characters of a line in PEM (RFC 7468).
-const LINE: usize = 64;
 
 /// Returns the certificates of several bundles in PEM form: each one once and in the given order,
 /// without those that had expired 5 minutes before `now`. Other blocks and text are dropped.
@@ -26,7 +23,9 @@ pub fn combine_ca_bundles(bundles: &[&str], now: Timestamp) -> String {
             }
         }
     }
-    all.iter().map(encode_certificate).collect()
+    all.iter()
+        .map(|certificate| encode_block("CERTIFICATE", certificate))
+        .collect()
 }
 
 fn is_valid_at(der: &CertificateDer<'_>, now: Timestamp) -> bool {
@@ -34,15 +33,6 @@ fn is_valid_at(der: &CertificateDer<'_>, now: Timestamp) -> bool {
         let end = certificate.validity().not_after.timestamp();
         end > now.as_second() - SLACK_SECONDS
     })
-}
-
-fn encode_certificate(der: &CertificateDer<'_>) -> String {
-    let text: Vec<char> = STANDARD.encode(der).chars().collect();
-    let lines: String = text
-        .chunks(LINE)
-        .flat_map(|line| line.iter().copied().chain(['\n']))
-        .collect();
-    format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod ca_bundle;
 mod certificate_files;
 mod life;
 mod options_error;
+mod pem_block;
 mod request_header;
 mod review;
 mod secret;

@@ -2,6 +2,7 @@
 //! 1) or public.
 
 use crate::options_error::{OptionsError, read_file};
+use crate::pem_block::encode_block;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
@@ -105,7 +106,7 @@ fn signing_parts(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorith
             Algorithm::ES256,
         )),
         SectionKind::PrivateKey => {
-            let pem = pem_of(der);
+            let pem = encode_block("PRIVATE KEY", der);
             // PKCS#8 holds either kind of key, and jsonwebtoken cannot name the kind: both are
             // tried.
             EncodingKey::from_ec_pem(pem.as_bytes())
@@ -117,19 +118,6 @@ fn signing_parts(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorith
         }
         _ => None,
     }
-}
-
-fn pem_of(der: &[u8]) -> String {
-    let body = base64::engine::general_purpose::STANDARD.encode(der);
-    let lines: Vec<&str> = body
-        .as_bytes()
-        .chunks(64)
-        .filter_map(|c| std::str::from_utf8(c).ok())
-        .collect();
-    format!(
-        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
-        lines.join("\n")
-    )
 }
 
 /// Wraps a SEC 1 key in PKCS#8 for P-256.
