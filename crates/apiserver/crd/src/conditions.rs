@@ -40,7 +40,7 @@ pub fn find_next_status(
         None => remove_condition(&mut new, NON_STRUCTURAL),
     }
     match failure {
-        Some(error) => set_changed(&mut new, &failure_condition(error)),
+        Some(error) => set_changed(&mut new, &build_failure_condition(error)),
         None => remove_condition(&mut new, SERVING_FAILED),
     }
     if let Some(condition) = approval_condition(definition) {
@@ -53,7 +53,7 @@ pub fn find_next_status(
 /// Returns the condition of a definition whose resources can't be built. Upstream has none:
 /// requests for the resource fail there. The text depends on the definition only, because several
 /// servers write it, and some of them may still serve an earlier one.
-fn failure_condition(error: &BuildError) -> Condition {
+fn build_failure_condition(error: &BuildError) -> Condition {
     let message = format!(
         "the resource is not served, or only as an earlier spec defined it, until the spec is corrected: {error}"
     );

@@ -4,6 +4,9 @@ use crate::context::Context;
 use crate::query::Query;
 use api_meta::{ApiError, Cause, time};
 
+/// The rule for numbers above 0, with upstream's text.
+const POSITIVE: &str = "must be greater than 0";
+
 /// The options of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LogOptions {
@@ -28,24 +31,24 @@ impl LogOptions {
         let mut causes = Vec::new();
         if let Some(lines) = tail.filter(|lines| *lines < 0) {
             let why = "must be greater than or equal to 0";
-            causes.push(invalid("tailLines", lines, why));
+            causes.push(build_invalid_cause("tailLines", lines, why));
         }
         if let Some(bytes) = limit.filter(|bytes| *bytes < 1) {
-            causes.push(invalid("limitBytes", bytes, "must be greater than 0"));
+            causes.push(build_invalid_cause("limitBytes", bytes, POSITIVE));
         }
         match since_seconds {
             Some(_) if since_time.is_some() => {
                 let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-                causes.push(forbidden("", why));
+                causes.push(build_forbidden_cause("", why));
             }
             Some(seconds) if seconds < 1 => {
-                causes.push(invalid("sinceSeconds", seconds, "must be greater than 0"));
+                causes.push(build_invalid_cause("sinceSeconds", seconds, POSITIVE));
             }
             _ => {}
         }
         // As upstream without the gate `PodLogsQuerySplitStreams`.
         if query.first("stream").is_some() {
-            causes.push(forbidden("stream", "may not be specified"));
+            causes.push(build_forbidden_cause("stream", "may not be specified"));
         }
         if !causes.is_empty() {
             let name = &context.info.name;
@@ -97,7 +100,7 @@ fn read_time(query: &Query) -> Result<Option<String>, ApiError> {
     }
 }
 
-fn invalid(field: &str, value: i64, why: &str) -> Cause {
+fn build_invalid_cause(field: &str, value: i64, why: &str) -> Cause {
     Cause {
         reason: "FieldValueInvalid".into(),
         message: format!("Invalid value: {value}: {why}"),
@@ -105,7 +108,7 @@ fn invalid(field: &str, value: i64, why: &str) -> Cause {
     }
 }
 
-fn forbidden(field: &str, why: &str) -> Cause {
+fn build_forbidden_cause(field: &str, why: &str) -> Cause {
     Cause {
         reason: "FieldValueForbidden".into(),
         message: format!("Forbidden: {why}"),
