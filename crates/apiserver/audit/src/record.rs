@@ -193,7 +193,7 @@ impl Drop for Record {
             });
         }
         if let Some(event) = self.event_at(Stage::ResponseComplete) {
-            // The sinks have it; nobody waits for them.
+            // The sinks have it; no request waits for them.
             drop(self.sinks.send_event(&event));
         }
     }

@@ -56,8 +56,8 @@ struct LogFlags {
     /// Compress rotated audit logs by gzip
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     audit_log_compress: bool,
-    /// Mode of the audit log: batch, blocking (requests wait) or blocking-strict (a failure rejects the
-    /// request)
+    /// Mode of the audit log: batch, blocking (requests wait) or blocking-strict (a failure rejects
+    /// the request)
     #[arg(long, default_value = "blocking")]
     audit_log_mode: String,
     /// Events that wait for the audit log in mode batch; more are dropped
@@ -84,7 +84,8 @@ struct LogFlags {
     /// Bytes of an event for the audit log
     #[arg(long, default_value_t = 102_400)]
     audit_log_truncate_max_event_size: usize,
-    /// At least the bytes of an event for the audit log; batches are limited by their number of events
+    /// At least the bytes of an event for the audit log; batches are limited by their number of
+    /// events
     #[arg(long, default_value_t = 10_485_760)]
     audit_log_truncate_max_batch_size: usize,
     /// Version of events in the audit log
@@ -104,8 +105,8 @@ struct WebhookFlags {
         default_value = "10s"
     )]
     audit_webhook_initial_backoff: String,
-    /// Mode of the audit webhook: batch, blocking (requests wait) or blocking-strict (a failure rejects
-    /// the request)
+    /// Mode of the audit webhook: batch, blocking (requests wait) or blocking-strict (a failure
+    /// rejects the request)
     #[arg(long, default_value = "batch")]
     audit_webhook_mode: String,
     /// Events that wait for the audit webhook in mode batch; more are dropped
