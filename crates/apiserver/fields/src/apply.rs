@@ -141,13 +141,15 @@ fn find_conflicts(
     foreign.sort_by(|a, b| a.identity.cmp(&b.identity));
     let mut all = Vec::new();
     for entry in foreign {
-        let Some(changed) = changes.find(&entry.identity.api_version) else {
+        let limit = MOST_CONFLICTS - all.len();
+        let changes = changes.find(&entry.identity.api_version);
+        let Some(changes) = changes.filter(|_| limit > 0) else {
             continue;
         };
-        let changed = changed.changed_paths().difference(exempt);
         let who = describe_owner(&entry.identity);
-        let limit = MOST_CONFLICTS - all.len();
-        let contested = entry.fields.intersection(&changed).paths(limit).into_iter();
+        // The entry's fields first: an object may have many more of them.
+        let contested = entry.fields.intersection(&changes.changed);
+        let contested = contested.difference(exempt).paths(limit).into_iter();
         all.extend(contested.map(|path| (who.clone(), path)));
     }
     all

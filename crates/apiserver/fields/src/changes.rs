@@ -1,6 +1,9 @@
 //! The changes of a write in each version that has owners.
 
-use crate::compare::{Comparison, compare_objects};
+#[cfg(test)]
+mod tests;
+
+use crate::compare::compare_objects;
 use crate::managers::{Entry, Identity};
 use crate::reconcile::reconcile_set;
 use crate::set::FieldSet;
@@ -23,14 +26,23 @@ pub(crate) fn update_entries(writer: &Writer<'_>, entries: &mut Vec<Entry>) {
     });
 }
 
+/// The changes of a write in one version.
+pub(crate) struct VersionChanges {
+    /// Paths that the write adds or changes.
+    pub(crate) changed: FieldSet,
+    /// Paths that the write removes.
+    pub(crate) removed: FieldSet,
+}
+
 /// The changes of a write, in each version that has owners.
 pub(crate) struct Changes {
-    by_version: BTreeMap<String, Comparison>,
+    // United once for each version: a client may send many thousands of owners.
+    by_version: BTreeMap<String, VersionChanges>,
 }
 
 impl Changes {
     /// Returns the changes in a version.
-    pub(crate) fn find(&self, api_version: &str) -> Option<&Comparison> {
+    pub(crate) fn find(&self, api_version: &str) -> Option<&VersionChanges> {
         self.by_version.get(api_version)
     }
 }
@@ -66,7 +78,11 @@ pub(crate) fn compare_versions(
             &considered_fields(writer, &before),
             &considered_fields(writer, &after),
         );
-        by_version.insert(version.to_owned(), difference);
+        let changes = VersionChanges {
+            changed: difference.changed_paths(),
+            removed: difference.removed,
+        };
+        by_version.insert(version.to_owned(), changes);
     }
     Ok(Changes { by_version })
 }

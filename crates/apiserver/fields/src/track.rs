@@ -29,11 +29,9 @@ pub fn track_update(
     let identity = writer.identity(managers::UPDATE);
     let changes = compare_versions(writer, &entries, &identity, old, new)?;
     take_from_others(&mut entries, &identity, &changes);
-    if let Some(difference) = changes.find(writer.api_version) {
+    if let Some(own) = changes.find(writer.api_version) {
         give_ownership(&mut entries, identity, writer.now, |fields| {
-            fields
-                .difference(&difference.removed)
-                .union(&difference.changed_paths())
+            fields.difference(&own.removed).union(&own.changed)
         });
     }
     managers::cap_updates(&mut entries);
@@ -64,10 +62,11 @@ pub(crate) fn take_from_others(entries: &mut [Entry], identity: &Identity, chang
         .iter_mut()
         .filter(|entry| !entry.identity.is_same_owner(identity))
     {
-        if let Some(difference) = changes.find(&entry.identity.api_version) {
-            // Removed fields have no owner any more.
-            let gone = difference.changed_paths().union(&difference.removed);
-            entry.fields = entry.fields.difference(&gone);
+        if let Some(all) = changes.find(&entry.identity.api_version) {
+            // Removed fields have no owner any more. The cost depends on the entry's fields only,
+            // not on those of the object: a client may send many thousands of entries.
+            entry.fields = entry.fields.difference(&all.changed);
+            entry.fields = entry.fields.difference(&all.removed);
         }
     }
 }
