@@ -13,8 +13,8 @@ pub struct StoredKind {
     pub resource: Arc<Resource>,
     /// All served versions; of a built-in kind, the stable ones too.
     pub rows: Vec<Arc<Resource>>,
-    /// The versions in which fields may have owners: the served ones, and all of a custom resource,
-    /// which is converted between those that are not served as well.
+    /// The versions in which fields may have owners: all, because objects are converted to those
+    /// that are not served as well.
     pub owner_versions: Vec<Arc<Resource>>,
     /// Selectable fields of custom resources that only other versions declare, each with one of
     /// these versions.
@@ -104,7 +104,7 @@ fn group_by_prefix(
             });
         kind.add_row(resource);
     }
-    for resource in resources.iter().filter(|r| r.served || r.is_custom()) {
+    for resource in resources {
         let prefix = resource.storage.as_ref().map(|storage| &storage.prefix);
         if let Some(kind) = prefix.and_then(|prefix| by_prefix.get_mut(prefix)) {
             kind.owner_versions.push(resource.clone());
@@ -125,4 +125,38 @@ fn find_storage_version<'a>(
             && storage.is_some_and(|storage| other.api_version() == storage.api_version)
     };
     resources.iter().find(is_stored).unwrap_or(resource)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn owner_versions_include_disabled_built_in_versions() {
+        let disable = |resource: &Arc<Resource>| {
+            let mut resource = Resource::clone(resource);
+            resource.served &= (&*resource.group, &*resource.version) != ("autoscaling", "v1");
+            Arc::new(resource)
+        };
+        let resources: Vec<_> = api_kinds::resources().iter().map(disable).collect();
+        let kinds = StoredKind::from_built_in(&resources);
+        for (group, plural, version) in [
+            ("autoscaling", "horizontalpodautoscalers", "autoscaling/v1"),
+            ("autoscaling", "horizontalpodautoscalers", "autoscaling/v2"),
+            ("apps", "deployments", "apps/v1"),
+            // Not served by default.
+            (
+                "storage.k8s.io",
+                "volumeattributesclasses",
+                "storage.k8s.io/v1beta1",
+            ),
+        ] {
+            let is_kind =
+                |kind: &&StoredKind| kind.resource.group == group && kind.resource.plural == plural;
+            let kind = kinds.iter().find(is_kind).unwrap();
+            let mut versions = kind.owner_versions.iter().map(|row| row.api_version());
+            assert!(versions.any(|known| known == version), "{version}");
+        }
+    }
 }
