@@ -19,5 +19,6 @@ pub mod quantities;
 pub mod quota;
 pub mod resources;
 pub mod selectors;
+pub mod service_ranges;
 pub mod tolerations;
 pub mod tree;

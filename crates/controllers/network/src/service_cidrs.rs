@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api_semantics::service_ranges::is_allocatable;
 use client::Event;
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -82,11 +83,11 @@ fn keep_ready(object: &ServiceCIDR, now: Timestamp) -> Vec<Action> {
 }
 
 /// Returns the write of the condition Ready, unless the object has the value already.
-fn set_readiness(object: &ServiceCIDR, wanted: &Readiness, now: Timestamp) -> Option<Action> {
+fn set_readiness(object: &ServiceCIDR, desired: &Readiness, now: Timestamp) -> Option<Action> {
     let conditions = object.status.iter().flat_map(|s| s.conditions.iter());
     let known = conditions.flatten().find(|c| c.type_ == "Ready");
     let is_same = |c: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-        c.status == wanted.status && c.reason == wanted.reason && c.message == wanted.message
+        c.status == desired.status && c.reason == desired.reason && c.message == desired.message
     };
     if known.is_some_and(is_same) {
         return None;
@@ -95,8 +96,8 @@ fn set_readiness(object: &ServiceCIDR, wanted: &Readiness, now: Timestamp) -> Op
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
         "metadata": { "name": object.name(), "uid": object.uid() },
         "status": { "conditions": [{
-            "type": "Ready", "status": wanted.status, "reason": wanted.reason,
-            "message": wanted.message, "lastTransitionTime": time::api_time(now),
+            "type": "Ready", "status": desired.status, "reason": desired.reason,
+            "message": desired.message, "lastTransitionTime": time::api_time(now),
         }] },
     });
     let write = Write::new(Verb::ApplyStatus(MANAGER), Target::of(object), body);
@@ -131,9 +132,9 @@ fn has_dependents(
     !has_parents
         && addresses
             .iter()
-            .filter_map(|object| allocated_address(object))
+            .filter_map(|object| parse_allocated_address(object))
             .any(|address| {
-                let allocates = |range: &IpNet| may_allocate(range, address);
+                let allocates = |range: &IpNet| is_allocatable(range, address);
                 own.iter().any(allocates) && !others.iter().any(allocates)
             })
 }
@@ -147,21 +148,13 @@ fn list_ranges(object: &ServiceCIDR) -> Vec<IpNet> {
 }
 
 /// Returns the address of an object that an API server created for a Service.
-fn allocated_address(object: &IPAddress) -> Option<IpAddr> {
+fn parse_allocated_address(object: &IPAddress) -> Option<IpAddr> {
     (object.label(MANAGED_BY) == Some(ALLOCATOR))
         .then(|| object.name().parse().ok())
         .flatten()
 }
 
-/// Returns whether API servers allocate the address of the range: not the network address, and not
-/// the broadcast address of IPv4.
-fn may_allocate(range: &IpNet, address: IpAddr) -> bool {
-    range.contains(&address)
-        && address != range.network()
-        && (address.is_ipv6() || address != range.broadcast())
-}
-
-fn overlap(a: &IpNet, b: &IpNet) -> bool {
+fn ranges_overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(&b.network()) || b.contains(&a.network())
 }
 
@@ -193,7 +186,7 @@ pub fn add_service_cidr_controller(setup: &mut Setup, workers: usize) {
             if let Event::Applied { old: None, new } = event {
                 let own = list_ranges(new);
                 enqueue_selected(&waiting, &known, |range| {
-                    own.iter().any(|new| overlap(new, range))
+                    own.iter().any(|new| ranges_overlap(new, range))
                 });
             }
         });
@@ -205,11 +198,11 @@ pub fn add_service_cidr_controller(setup: &mut Setup, workers: usize) {
             let address = match event {
                 // The name is the address, so that an update changes nothing here.
                 Event::Applied { old: Some(_), .. } => None,
-                Event::Applied { old: None, new } => allocated_address(new),
-                Event::Deleted(last) => allocated_address(last),
+                Event::Applied { old: None, new } => parse_allocated_address(new),
+                Event::Deleted(last) => parse_allocated_address(last),
             };
             if let Some(address) = address {
-                enqueue_selected(&waiting, &known, |range| may_allocate(range, address));
+                enqueue_selected(&waiting, &known, |range| is_allocatable(range, address));
             }
         })
         .cache();
