@@ -1,6 +1,7 @@
 //! The registry and its options.
 
 use crate::allocators::Allocators;
+use crate::services::FindingQueue;
 use crate::step_metrics::{ADMISSION, Step, StepMetrics};
 use crate::write::Write;
 use api_kinds::Resource;
@@ -31,6 +32,7 @@ pub struct Registry {
     pub(crate) options: RegistryOptions,
     admission: LatencyMetrics,
     steps: StepMetrics,
+    pub(crate) findings: FindingQueue,
 }
 
 impl Registry {
@@ -42,6 +44,7 @@ impl Registry {
             options,
             admission: LatencyMetrics::new(&ADMISSION),
             steps: StepMetrics::default(),
+            findings: FindingQueue::new(),
         })
     }
 

@@ -14,6 +14,7 @@ mod spec;
 
 pub use addresses::first_address;
 
+pub(crate) use findings::FindingQueue;
 #[cfg(test)]
 pub(crate) use repair::Leaks;
 

@@ -6,6 +6,7 @@ use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;
 use api_meta::{ApiError, Meta, meta::object_at, time};
+use api_semantics::service_ranges::is_allocatable;
 use apiserver_cache::{ResourceCache, StoredKind};
 use apiserver_convert::{decode_stored, encode_stored};
 use apiserver_storage::{StoreError, StoredValue};
@@ -104,7 +105,7 @@ impl Allocators {
         if !self
             .service_cidrs(registry)
             .iter()
-            .any(|cidr| is_usable(cidr, address))
+            .any(|cidr| is_allocatable(cidr, address))
         {
             return Err(fail(
                 "the provided network does not match the current range",
@@ -150,18 +151,18 @@ impl Allocators {
 
     /// Returns the ranges for new addresses, those of the flag first.
     pub(super) fn service_cidrs(&self, registry: &Registry) -> Vec<IpNet> {
-        usable_ranges(&self.options.cidrs, &cached_service_cidrs(registry))
+        select_usable_ranges(&self.options.cidrs, &list_service_cidrs(registry))
     }
 
     /// Returns the ranges of the flag and of all ServiceCIDRs.
     pub(super) fn known_ranges(&self, registry: &Registry) -> Vec<IpNet> {
-        let objects = cached_service_cidrs(registry);
-        let all = objects.iter().flat_map(ranges_of);
+        let objects = list_service_cidrs(registry);
+        let all = objects.iter().flat_map(list_ranges);
         all.chain(self.options.cidrs.iter().copied()).collect()
     }
 }
 
-fn cached_service_cidrs(registry: &Registry) -> Vec<Value> {
+fn list_service_cidrs(registry: &Registry) -> Vec<Value> {
     let Some(cache) = registry.caches.find_cache(GROUP, "servicecidrs") else {
         return Vec::new();
     };
@@ -172,7 +173,7 @@ fn cached_service_cidrs(registry: &Registry) -> Vec<Value> {
         .collect()
 }
 
-fn ranges_of(service_cidr: &Value) -> impl Iterator<Item = IpNet> {
+fn list_ranges(service_cidr: &Value) -> impl Iterator<Item = IpNet> {
     let cidrs = service_cidr
         .pointer("/spec/cidrs")
         .and_then(Value::as_array);
@@ -183,7 +184,7 @@ fn ranges_of(service_cidr: &Value) -> impl Iterator<Item = IpNet> {
 }
 
 /// Returns the ranges of the ServiceCIDRs that are ready, those of the flag first.
-fn usable_ranges(flag: &[IpNet], objects: &[Value]) -> Vec<IpNet> {
+fn select_usable_ranges(flag: &[IpNet], objects: &[Value]) -> Vec<IpNet> {
     // During the bootstrap of a cluster, the Service `kubernetes` may precede its ServiceCIDR.
     let bootstrapped = objects.iter().any(|object| object.name() == DEFAULT);
     let mut ranges = if bootstrapped {
@@ -197,7 +198,7 @@ fn usable_ranges(flag: &[IpNet], objects: &[Value]) -> Vec<IpNet> {
         .iter()
         .filter(|o| is_ready(o) && !o.is_being_deleted())
     {
-        for range in ranges_of(object) {
+        for range in list_ranges(object) {
             if !ranges.contains(&range) {
                 ranges.push(range);
             }
@@ -228,15 +229,6 @@ fn write_addresses(service: &mut Value, all: &[IpAddr]) {
     }
 }
 
-/// Returns whether a Service may have the address; excludes the network and the (IPv4) broadcast
-/// address.
-pub(super) fn is_usable(cidr: &IpNet, address: IpAddr) -> bool {
-    cidr.contains(&address)
-        // Upstream's allocator leaves out the network address, and the broadcast address of IPv4.
-        && address != cidr.network()
-        && (address != cidr.broadcast() || address.is_ipv6())
-}
-
 fn is_known(registry: &Registry, address: IpAddr) -> bool {
     registry
         .caches
@@ -259,7 +251,7 @@ fn candidate_addresses(cidr: &IpNet) -> impl Iterator<Item = IpAddr> {
         // random tries suffice.
         .chain(1..size.min(65_536))
         .map(move |offset| address_at(network, offset))
-        .filter(move |a| is_usable(&cidr, *a))
+        .filter(move |a| is_allocatable(&cidr, *a))
 }
 
 fn range_size(cidr: &IpNet) -> u64 {
@@ -332,7 +324,7 @@ pub(super) async fn release_address(registry: &Registry, service: &ServiceName, 
     let key = address_key(registry, &cache, address);
     let done = match registry.store.read_key(&key).await {
         // Another server may have released the address already and given it to another Service.
-        Ok(Some(stored)) if holder(cache.kind(), &stored).as_ref() == Some(service) => {
+        Ok(Some(stored)) if decode_holder(cache.kind(), &stored).as_ref() == Some(service) => {
             delete_unchanged(registry, &key, stored.revision).await
         }
         Ok(_) => Ok(()),
@@ -364,17 +356,17 @@ async fn delete_unchanged(registry: &Registry, key: &str, revision: i64) -> Resu
 }
 
 /// Returns the Service that an IPAddress object in the store refers to.
-fn holder(kind: &StoredKind, stored: &StoredValue) -> Option<ServiceName> {
-    holder_of(&decode_stored(&kind.resource, &stored.value).ok()?)
+fn decode_holder(kind: &StoredKind, stored: &StoredValue) -> Option<ServiceName> {
+    parse_holder(&decode_stored(&kind.resource, &stored.value).ok()?)
 }
 
 /// Returns the Service for which the address is allocated, as the cache has it.
-pub(super) fn cached_holder(registry: &Registry, address: IpAddr) -> Option<ServiceName> {
+pub(super) fn find_cached_holder(registry: &Registry, address: IpAddr) -> Option<ServiceName> {
     let cache = registry.caches.find_cache(GROUP, "ipaddresses")?;
-    holder_of(&cache.get(&address.to_string())?.decode_tree().ok()?)
+    parse_holder(&cache.get(&address.to_string())?.decode_tree().ok()?)
 }
 
-fn holder_of(ip_address: &Value) -> Option<ServiceName> {
+fn parse_holder(ip_address: &Value) -> Option<ServiceName> {
     let text = |field: &str| {
         let value = ip_address.pointer(&format!("/spec/parentRef/{field}"))?;
         value.as_str().map(str::to_owned)
@@ -454,7 +446,7 @@ mod tests {
                 &["10.0.0.0/24"],
             ),
         ] {
-            let usable: Vec<_> = usable_ranges(&[flag], &objects)
+            let usable: Vec<_> = select_usable_ranges(&[flag], &objects)
                 .iter()
                 .map(ToString::to_string)
                 .collect();

@@ -1,12 +1,16 @@
 //! Findings of the repair, which are reported as Events about the Services.
 //!
-//! A finding that repair can't mend, such as an address of two Services, is reported once by each
-//! server, and again if it has disappeared in between.
+//! A finding that repair cannot fix, such as an address of two Services, is reported once by each
+//! server. It is reported again if it has disappeared in between.
+//!
+//! A task of its own creates the Events, as upstream's recorder does: admission webhooks that do
+//! not answer delay neither the repair nor the bootstrap.
 
 use super::{addresses, ports};
 use crate::registry::Registry;
 use crate::write::Write;
 use api_meta::{ApiError, Meta, time};
+use api_semantics::service_ranges::is_allocatable;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,8 +18,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
 
-/// Maximum number of events of a round. A store without any allocations has a finding for each
+/// Maximum time for all Events of a round.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of rounds whose Events are not created yet.
+const MAX_WAITING_ROUNDS: usize = 4;
+/// Maximum number of Events of a round. A store without any allocations has a finding for each
 /// Service.
 const MAX_EVENTS: usize = 100;
 
@@ -27,23 +38,44 @@ pub(super) enum Defect {
     /// The address is in no ServiceCIDR.
     AddressOutOfRange(IpAddr),
     /// Another Service has the address, too.
-    AddressOfSeveral(IpAddr),
+    AddressAlreadyAllocated(IpAddr),
     /// The port was free in the bitmap; it is allocated now.
     PortNotAllocated(u16),
     /// The port is not in the range.
     PortOutOfRange(u16),
     /// Another Service has the port, too.
-    PortOfSeveral(u16),
+    PortAlreadyAllocated(u16),
 }
 
 /// A defect, with the Service that has the allocation.
 #[derive(Clone, Debug)]
-pub(super) struct Finding {
+pub(crate) struct Finding {
     pub(super) service: Arc<Value>,
     pub(super) defect: Defect,
 }
 
-/// Findings that were reported and that repair can't mend, with the Service's UID.
+/// Findings of repair rounds, for the task that creates their Events.
+pub(crate) struct FindingQueue {
+    sender: mpsc::Sender<Vec<Finding>>,
+    receiver: Mutex<mpsc::Receiver<Vec<Finding>>>,
+}
+
+impl FindingQueue {
+    pub(crate) fn new() -> Self {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING_ROUNDS);
+        FindingQueue {
+            sender,
+            receiver: Mutex::new(receiver),
+        }
+    }
+
+    /// Waits for the findings of the next round.
+    pub(crate) async fn receive(&self) -> Option<Vec<Finding>> {
+        self.receiver.lock().await.recv().await
+    }
+}
+
+/// Findings that were reported and that repair cannot fix, with the Service's UID.
 #[derive(Debug, Default)]
 pub(super) struct ReportedFindings(BTreeSet<(String, Defect)>);
 
@@ -58,9 +90,9 @@ impl ReportedFindings {
     }
 }
 
-/// Returns the defects that a repair can't mend. `ranges` are those of all ServiceCIDRs; `holders`
+/// Returns the defects that repair cannot fix. `ranges` are those of all ServiceCIDRs; `holders`
 /// returns the UID of the Service for which an address is allocated.
-pub(super) fn find_lasting_defects(
+pub(super) fn find_unrepairable(
     services: &[Arc<Value>],
     ranges: &[IpNet],
     port_range: &RangeInclusive<u16>,
@@ -78,7 +110,7 @@ pub(super) fn find_lasting_defects(
         };
         for address in addresses::cluster_ips(service) {
             addresses.entry(address).or_default().push(service);
-            if !ranges.iter().any(|r| addresses::is_usable(r, address)) {
+            if !ranges.iter().any(|r| is_allocatable(r, address)) {
                 report(Defect::AddressOutOfRange(address));
             }
         }
@@ -86,7 +118,7 @@ pub(super) fn find_lasting_defects(
             if !port_range.contains(&port) {
                 report(Defect::PortOutOfRange(port));
             } else if !seen_ports.insert(port) {
-                report(Defect::PortOfSeveral(port));
+                report(Defect::PortAlreadyAllocated(port));
             }
         }
     }
@@ -101,7 +133,7 @@ pub(super) fn find_lasting_defects(
         let others = others.filter_map(|(at, service)| (at != rightful).then_some(service));
         findings.extend(others.map(|service| Finding {
             service: service.clone(),
-            defect: Defect::AddressOfSeveral(address),
+            defect: Defect::AddressAlreadyAllocated(address),
         }));
     }
     findings
@@ -144,7 +176,7 @@ fn describe_defect(defect: Defect, port_range: &RangeInclusive<u16>) -> Report {
                 family(ip)
             ),
         ),
-        Defect::AddressOfSeveral(ip) => of_address(
+        Defect::AddressAlreadyAllocated(ip) => of_address(
             "ClusterIPAlreadyAllocated",
             format!(
                 "Cluster IP [{}]:{ip} was assigned to multiple services; please recreate service",
@@ -163,7 +195,7 @@ fn describe_defect(defect: Defect, port_range: &RangeInclusive<u16>) -> Report {
                 port_range.end()
             ),
         ),
-        Defect::PortOfSeveral(port) => of_port(
+        Defect::PortAlreadyAllocated(port) => of_port(
             "PortAlreadyAllocated",
             format!("Port {port} was assigned to multiple services; please recreate service"),
         ),
@@ -188,29 +220,55 @@ fn build_event(service: &Value, report: &Report, now: Timestamp) -> Value {
 }
 
 impl Registry {
-    /// Creates an Event for each finding. Errors are logged: a round of repair does not depend on
-    /// its events.
-    pub(super) async fn report_findings(&self, findings: &[Finding]) {
+    /// Queues the findings of a round for [`Registry::create_finding_events`].
+    pub(super) fn report_findings(&self, mut findings: Vec<Finding>) {
+        if findings.is_empty() {
+            return;
+        }
         if findings.len() > MAX_EVENTS {
             tracing::warn!(
                 findings = findings.len(),
                 events = MAX_EVENTS,
-                "allocations of many Services are wrong; some have no event"
+                "allocations of many Services are wrong; some have no Event"
             );
         }
-        for finding in findings.iter().take(MAX_EVENTS) {
-            if let Err(error) = self.report_finding(finding).await {
+        findings.truncate(MAX_EVENTS);
+        if self.findings.sender.try_send(findings).is_err() {
+            tracing::warn!("Events of wrong allocations are dropped: those of former rounds wait");
+        }
+    }
+
+    /// Creates Events for the findings of repair rounds, until `stop`.
+    pub async fn create_finding_events(&self, stop: &CancellationToken) {
+        let create = async {
+            while let Some(findings) = self.findings.receive().await {
+                let events = self.create_events(&findings);
+                if tokio::time::timeout(EVENTS_TIMEOUT, events).await.is_err() {
+                    tracing::warn!(
+                        timeout = ?EVENTS_TIMEOUT,
+                        "failed to create all Events of wrong allocations in time"
+                    );
+                }
+            }
+        };
+        stop.run_until_cancelled(create).await;
+    }
+
+    /// Creates an Event for each finding. Errors are logged.
+    pub(crate) async fn create_events(&self, findings: &[Finding]) {
+        for finding in findings {
+            if let Err(error) = self.create_event(finding).await {
                 let service = &finding.service;
                 tracing::info!(
                     namespace = service.namespace(), service = service.name(),
                     defect = ?finding.defect, %error,
-                    "a wrong allocation has no event"
+                    "failed to create the Event of a wrong allocation"
                 );
             }
         }
     }
 
-    async fn report_finding(&self, finding: &Finding) -> Result<(), ApiError> {
+    async fn create_event(&self, finding: &Finding) -> Result<(), ApiError> {
         let Some(events) = api_kinds::find("", "v1", "events") else {
             return Ok(());
         };
@@ -244,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_defects_are_found_and_reported_once() {
+    fn unrepairable_defects_are_found_and_reported_once() {
         let of = "please recreate service";
         let shared = format!(
             "ClusterIPAlreadyAllocated: Cluster IP [IPv4]:10.0.0.5 was assigned to multiple services; {of}"
@@ -301,7 +359,7 @@ mod tests {
         ] {
             let ranges = ["10.0.0.0/24".parse().unwrap()];
             let holder = |_| holder.map(str::to_owned);
-            let findings = find_lasting_defects(&services, &ranges, &(30000..=30100), holder);
+            let findings = find_unrepairable(&services, &ranges, &(30000..=30100), holder);
             assert_eq!(describe(&findings), expect, "{services:?}");
             let mut reported = ReportedFindings::default();
             assert_eq!(reported.select_new(findings.clone()).len(), expect.len());

@@ -268,7 +268,7 @@ fn next_free_port(
     range: &RangeInclusive<u16>,
     bitmap: &mut BTreeSet<u16>,
 ) -> Result<u16, ApiError> {
-    let dynamic = range.start().saturating_add(static_band(range));
+    let dynamic = range.start().saturating_add(compute_static_band(range));
     let choose = |ports: RangeInclusive<u16>| {
         // At random, so that two servers rarely choose the same port and a released one is not
         // reused at once.
@@ -284,7 +284,7 @@ fn next_free_port(
 
 /// Returns the number of ports at the start of the range that are for Services which request a
 /// certain port (KEP-3668): a 32nd of the range, from 16 to 128 ports.
-fn static_band(range: &RangeInclusive<u16>) -> u16 {
+fn compute_static_band(range: &RangeInclusive<u16>) -> u16 {
     let size = range.end().saturating_sub(*range.start()).saturating_add(1);
     match size {
         0..=16 => 0,
@@ -482,7 +482,7 @@ mod tests {
             (30000..=34095, 128),
             (1..=65535, 128),
         ] {
-            assert_eq!(static_band(&range), band, "{range:?}");
+            assert_eq!(compute_static_band(&range), band, "{range:?}");
         }
         let (range, mut bitmap) = (30000..=30019, BTreeSet::new());
         let mut choose = |count| {

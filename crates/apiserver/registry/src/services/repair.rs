@@ -4,7 +4,7 @@
 //! without a Service is released only after several rounds: an API server allocates before it
 //! writes the Service, so a recent allocation is no leak.
 
-use super::findings::{Defect, Finding, ReportedFindings, find_lasting_defects};
+use super::findings::{Defect, Finding, ReportedFindings, find_unrepairable};
 use super::{addresses, ports};
 use crate::errors::store_error;
 use crate::registry::Registry;
@@ -85,31 +85,27 @@ impl Registry {
             .map_err(|e| store_error(&e))?;
         let mut findings = find_added_ports(&services, &added);
         findings.extend(self.record_addresses(&services).await);
-        self.report_findings(&findings).await;
+        self.report_findings(findings);
         Ok(())
     }
 
-    /// Reports the defects that this server has not reported yet and that only a user can mend.
-    async fn report_lasting_defects(
-        &self,
-        services: &[Arc<Value>],
-        reported: &mut ReportedFindings,
-    ) {
+    /// Reports the defects that this server has not reported yet and that repair cannot fix.
+    fn report_unrepairable(&self, services: &[Arc<Value>], reported: &mut ReportedFindings) {
         let allocators = &self.options.services;
         let holder = |address| {
-            let holder = addresses::cached_holder(self, address)?;
+            let holder = addresses::find_cached_holder(self, address)?;
             let is_holder = |service: &&Arc<Value>| {
                 service.namespace() == holder.namespace && service.name() == holder.name
             };
             Some(services.iter().find(is_holder)?.uid().to_owned())
         };
-        let findings = find_lasting_defects(
+        let findings = find_unrepairable(
             services,
             &allocators.known_ranges(self),
             &allocators.options.node_ports,
             holder,
         );
-        self.report_findings(&reported.select_new(findings)).await;
+        self.report_findings(reported.select_new(findings));
     }
 
     /// Repairs allocations every minute and releases leaked ones, until `stop`.
@@ -143,8 +139,7 @@ impl Registry {
         // Read the Services after the allocations, so that a Service written in between is seen.
         self.wait_for_version("").await?;
         let services = self.cached_services();
-        self.report_lasting_defects(&services, &mut leaks.reported)
-            .await;
+        self.report_unrepairable(&services, &mut leaks.reported);
         let used = used_ports(&services);
         let ports = leaks
             .ports

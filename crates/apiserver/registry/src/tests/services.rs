@@ -1,9 +1,13 @@
-use super::{Cluster, find_resource, start_cluster, user_write};
+use super::{Cluster, find_resource, start_cluster, start_with, user_write};
 use crate::services::Leaks;
 use api_kinds::Resource;
 use api_meta::{ApiError, Reason, meta::str_at};
+use apiserver_request::{Admission, AdmissionRequest};
+use futures::FutureExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use testkit_etcd::FakeEtcd;
 use tonic::Status;
 
 fn services() -> &'static Arc<Resource> {
@@ -335,6 +339,37 @@ async fn list_events(cluster: &Cluster) -> Vec<String> {
     events
 }
 
+/// Never answers about Events, as a webhook without a backend.
+struct SilentPlugin;
+
+#[async_trait::async_trait]
+impl Admission for SilentPlugin {
+    fn name(&self) -> &'static str {
+        "Silent"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        match request.resource {
+            "events" => std::future::pending().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn repair_does_not_wait_for_the_admission_of_events() {
+    let cluster = start_with(FakeEtcd::start().await, vec![Arc::new(SilentPlugin)]).await;
+    let spec = json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"]});
+    let stored = apiserver_convert::encode_stored(services(), &service("a", spec));
+    cluster.etcd.put("/registry/services/specs/d/a", &stored);
+    cluster.catch_up().await;
+    let mut leaks = Leaks::new();
+    let repair = cluster.registry.release_leaks(&mut leaks);
+    let done = tokio::time::timeout(Duration::from_secs(5), repair).await;
+    done.expect("repair waits for an Event").unwrap();
+    assert!(is_recorded(&cluster, "10.0.0.9"));
+}
+
 #[tokio::test]
 async fn wrong_allocations_have_one_event_each() {
     let cluster = start_cluster().await;
@@ -357,6 +392,9 @@ async fn wrong_allocations_have_one_event_each() {
     let mut leaks = Leaks::new();
     for _ in 0..2 {
         cluster.registry.release_leaks(&mut leaks).await.unwrap();
+        while let Some(Some(findings)) = cluster.registry.findings.receive().now_or_never() {
+            cluster.registry.create_events(&findings).await;
+        }
         let expect = [
             "a ClusterIPAlreadyAllocated",
             "a PortNotAllocated",

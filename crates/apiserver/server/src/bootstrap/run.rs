@@ -51,6 +51,11 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
         "extension-server-settings",
         cluster_trust::maintain_settings(server.clone(), options),
     );
+    let registry = (server.registry.clone(), server.stopping.clone());
+    server.tasks.clone().spawn("allocation-events", async move {
+        let (registry, stop) = registry;
+        registry.create_finding_events(&stop).await;
+    });
     server.registry.keep_allocations(&server.stopping).await;
 }
 
