@@ -1,6 +1,6 @@
 //! Addresses and credentials of the store.
 
-use crate::connector::{StoreTls, build_tls_channel, load_tls};
+use crate::connector::{ClientCertificateFiles, StoreTls, build_tls_channel, load_tls};
 use base_tls::Followed;
 use base_tls::rustls::ClientConfig;
 use std::path::PathBuf;
@@ -52,7 +52,10 @@ impl StoreConfig {
     /// Reads the TLS files.
     pub(crate) fn load_tls(&self) -> Result<Followed<Arc<ClientConfig>>, ConfigError> {
         let pair = match (&self.cert_file, &self.key_file) {
-            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (Some(cert), Some(key)) => Some(ClientCertificateFiles {
+                certificate: cert.clone(),
+                key: key.clone(),
+            }),
             (None, None) => None,
             _ => return Err(ConfigError::HalfPair),
         };

@@ -1,7 +1,8 @@
 //! Connections to the members, with TLS from files that may change.
 //!
-//! tonic's own TLS is fixed when a channel is built. Here the connector shakes hands, so that each
-//! new connection uses the present certificate and CA. Open connections stay as they are.
+//! tonic's own TLS is fixed when a channel is built. Here the connector performs the TLS
+//! handshake, so that each new connection uses the current certificate and CA. Open connections
+//! stay as they are.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +31,10 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Certificate and key of the client.
-pub(crate) type PairFiles = (PathBuf, PathBuf);
+pub(crate) struct ClientCertificateFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
 
 /// Reads the CA of the members and the client's certificate and key.
 ///
@@ -38,11 +42,11 @@ pub(crate) type PairFiles = (PathBuf, PathBuf);
 /// A file is missing or can't be used.
 pub(crate) fn load_tls(
     ca: Option<PathBuf>,
-    pair: Option<PairFiles>,
+    pair: Option<ClientCertificateFiles>,
 ) -> Result<Followed<Arc<ClientConfig>>, TlsError> {
     let paths: Vec<PathBuf> = ca
         .iter()
-        .chain(pair.iter().flat_map(|(cert, key)| [cert, key]))
+        .chain(pair.iter().flat_map(|pair| [&pair.certificate, &pair.key]))
         .cloned()
         .collect();
     let build = move |_: &[PathBuf]| build_client_config(ca.as_ref(), pair.as_ref());
@@ -51,20 +55,20 @@ pub(crate) fn load_tls(
 
 fn build_client_config(
     ca: Option<&PathBuf>,
-    pair: Option<&PairFiles>,
+    pair: Option<&ClientCertificateFiles>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let ca = ca.map(|path| {
         let pem = base_tls::read_file(path)?;
         // Here for the error, which names the file.
         base_tls::parse_certificates(&pem, path).map(|_| pem)
     });
-    let identity = pair.map(|(cert_file, key_file)| {
+    let identity = pair.map(|files| {
         let (cert, key) = (
-            base_tls::read_file(cert_file)?,
-            base_tls::read_file(key_file)?,
+            base_tls::read_file(&files.certificate)?,
+            base_tls::read_file(&files.key)?,
         );
-        base_tls::parse_certificates(&cert, cert_file)?;
-        base_tls::parse_private_key(&key, key_file)?;
+        base_tls::parse_certificates(&cert, &files.certificate)?;
+        base_tls::parse_private_key(&key, &files.key)?;
         Ok::<_, TlsError>((cert, key))
     });
     client_config(&ClientTls {
@@ -108,7 +112,9 @@ async fn open_stream(
 ) -> io::Result<Box<dyn Stream>> {
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
-    let config = TlsConnector::from(tls.current().as_ref().clone());
+    // Reads the files if they have changed.
+    let config = base_task::blocking(|| tls.current());
+    let config = TlsConnector::from(config.as_ref().clone());
     let stream = config.connect(name, stream).await?;
     if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
         return Err(io::Error::other("the member does not offer HTTP/2"));
