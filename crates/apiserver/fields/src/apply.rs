@@ -13,19 +13,27 @@ use crate::set::FieldSet;
 use crate::shape::Shape;
 use crate::track::{give_ownership, take_from_others};
 use crate::versions::ConversionRequest;
-use crate::writer::{Writer, considered_fields};
+use crate::writer::{Writer, strip_ignored_fields};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// Most conflicts that are reported. Each shows the path of its field, and no reader needs more.
 const MOST_CONFLICTS: usize = 500;
 
+/// A field that another manager owns and to which the intent gives another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The manager as messages show it: quoted, with its subresource and version.
+    pub manager: String,
+    /// The path of the field.
+    pub field: String,
+}
+
 /// The reason why an apply ends without a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApplyError {
-    /// Fields that other managers own and to which the intent gives another value: owner (with the
-    /// version it uses), and field.
-    Conflicts(Vec<(String, String)>),
+    /// Fields that other managers own and to which the intent gives another value.
+    Conflicts(Vec<Conflict>),
     /// The apply needs a conversion and has to be repeated with it.
     Unconverted(ConversionRequest),
 }
@@ -63,7 +71,7 @@ pub fn apply_intent(
     }
     update_entries(writer, &mut entries);
     let identity = writer.identity(APPLY);
-    let mut intended = considered_fields(writer, intent);
+    let mut intended = strip_ignored_fields(writer, intent);
     remove_empty_metadata(&mut intended);
     let wanted = fields_of(shape, &intended);
     let empty = Value::Object(Map::new());
@@ -122,7 +130,7 @@ fn before_first_apply(writer: &Writer<'_>, shape: Shape<'_>, live: &Value) -> En
     Entry {
         identity,
         time: writer.now.to_owned(),
-        fields: fields_of(shape, &considered_fields(writer, live)),
+        fields: fields_of(shape, &strip_ignored_fields(writer, live)),
     }
 }
 
@@ -133,7 +141,7 @@ fn find_conflicts(
     own: &Identity,
     changes: &Changes,
     exempt: &FieldSet,
-) -> Vec<(String, String)> {
+) -> Vec<Conflict> {
     let mut foreign: Vec<&Entry> = entries
         .iter()
         .filter(|entry| !entry.identity.is_same_owner(own))
@@ -146,11 +154,14 @@ fn find_conflicts(
         let Some(changes) = changes.filter(|_| limit > 0) else {
             continue;
         };
-        let who = describe_owner(&entry.identity);
+        let manager = describe_owner(&entry.identity);
         // The entry's fields first: an object may have many more of them.
         let contested = entry.fields.intersection(&changes.changed);
         let contested = contested.difference(exempt).paths(limit).into_iter();
-        all.extend(contested.map(|path| (who.clone(), path)));
+        all.extend(contested.map(|field| Conflict {
+            manager: manager.clone(),
+            field,
+        }));
     }
     all
 }

@@ -9,12 +9,12 @@ use crate::reconcile::reconcile_set;
 use crate::set::FieldSet;
 use crate::shape::Shape;
 use crate::versions::ConversionRequest;
-use crate::writer::{Writer, considered_fields, default_fields};
+use crate::writer::{Writer, build_default_object, strip_ignored_fields};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Drops the owners of versions that do not exist any more, and fits the sets of the others to the
+/// Drops the owners of versions that do not exist any more. Fits the sets of the others to the
 /// schema, which may have changed since they were written.
 pub(crate) fn update_entries(writer: &Writer<'_>, entries: &mut Vec<Entry>) {
     entries.retain_mut(|entry| {
@@ -70,13 +70,13 @@ pub(crate) fn compare_versions(
         };
         let before = match old {
             Some(old) => writer.convert(old, writer.api_version, version)?,
-            None => Cow::Owned(default_fields(schema)),
+            None => Cow::Owned(build_default_object(schema)),
         };
         let after = writer.convert(new, writer.api_version, version)?;
         let difference = compare_objects(
             Shape::of_object(schema),
-            &considered_fields(writer, &before),
-            &considered_fields(writer, &after),
+            &strip_ignored_fields(writer, &before),
+            &strip_ignored_fields(writer, &after),
         );
         let changes = VersionChanges {
             changed: difference.changed_paths(),
@@ -88,7 +88,10 @@ pub(crate) fn compare_versions(
 }
 
 /// Returns the fields of the owners but one, by version.
-pub(crate) fn fields_of_others(entries: &[Entry], own: &Identity) -> BTreeMap<String, FieldSet> {
+pub(crate) fn collect_foreign_fields(
+    entries: &[Entry],
+    own: &Identity,
+) -> BTreeMap<String, FieldSet> {
     let mut by_version: BTreeMap<String, FieldSet> = BTreeMap::new();
     for entry in entries {
         if !entry.identity.is_same_owner(own) {

@@ -80,7 +80,7 @@ fn encode_intent(intent: &Value) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ApplyError, Versions, apply_intent, track_update};
+    use crate::{ApplyError, Conflict, Versions, apply_intent, track_update};
     use serde_json::json;
 
     fn writer(manager: &'static str) -> Writer<'static> {
@@ -132,7 +132,10 @@ mod tests {
         let live = client_applied(json!({"x": "1", "y": "1"}), json!({"y": "edited"}));
         let intent = config_map(json!({"x": "2", "y": "2"}));
         let error = apply_intent(&writer("kubectl"), Some(&live), &intent, false).unwrap_err();
-        let conflict = ("\"editor\" using v1".to_owned(), ".data.y".to_owned());
+        let conflict = Conflict {
+            manager: "\"editor\" using v1".to_owned(),
+            field: ".data.y".to_owned(),
+        };
         assert_eq!(error, ApplyError::Conflicts(vec![conflict]));
     }
 

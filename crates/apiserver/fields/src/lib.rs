@@ -25,7 +25,7 @@ mod track;
 mod versions;
 mod writer;
 
-pub use apply::{ApplyError, ApplyOutcome, apply_intent};
+pub use apply::{ApplyError, ApplyOutcome, Conflict, apply_intent};
 pub use managers::check_managed_fields;
 pub use mutation::{MergeError, check_elements_of, merge_object};
 pub use scale::{ReplicasPaths, set_object_owners, set_scale_owners};

@@ -1,6 +1,6 @@
 //! Removal of the fields that an applier no longer applies.
 
-use crate::changes::fields_of_others;
+use crate::changes::collect_foreign_fields;
 use crate::compare::compare_objects;
 use crate::managers::{Entry, Identity};
 use crate::path::Step;
@@ -26,7 +26,7 @@ pub(crate) fn prune_abandoned(
     else {
         return Ok(merged);
     };
-    let mut kept = fields_of_others(entries, own);
+    let mut kept = collect_foreign_fields(entries, own);
     let own_kept = kept.entry(writer.api_version.to_owned()).or_default();
     *own_kept = std::mem::take(own_kept).union(wanted);
     let is_one_version = kept.len() == 1 && last.identity.api_version == writer.api_version;
@@ -43,8 +43,8 @@ pub(crate) fn prune_abandoned(
     Ok(merged)
 }
 
-/// Prunes in the version of the last apply, restores in each other version what has an owner
-/// there, and removes in the version of the last apply what then is still missing.
+/// Prunes in the version of the last apply. Then restores, in each other version, the fields that
+/// have an owner there. Finally removes the fields that are still missing.
 fn prune_across_versions(
     writer: &Writer<'_>,
     last: &Entry,

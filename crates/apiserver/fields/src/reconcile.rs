@@ -31,7 +31,7 @@ pub(crate) fn reconcile_set(shape: Shape<'_>, set: &mut FieldSet) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{ApplyError, Versions, Writer, apply_intent, track_update};
+    use crate::{ApplyError, Conflict, Versions, Writer, apply_intent, track_update};
     use api_kinds::{CustomSchema, ObjectSchema};
     use serde_json::{Value, json};
     use std::sync::Arc;
@@ -95,7 +95,10 @@ mod tests {
             let live = apply_intent(&writer("a", &before), None, &object(&x), false);
             let live = live.unwrap().object;
             let refused = apply_intent(&writer("b", &after), Some(&live), &object(&next), false);
-            let conflict = ("\"a\"".to_owned(), ".spec.x".to_owned());
+            let conflict = Conflict {
+                manager: "\"a\"".to_owned(),
+                field: ".spec.x".to_owned(),
+            };
             assert_eq!(refused.unwrap_err(), ApplyError::Conflicts(vec![conflict]));
             // The applier itself removes the value as a whole.
             let none = json!({"apiVersion": "e.io/v1", "metadata": {"name": "a"}, "spec": {}});
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_other_values_stay() {
+    fn set_without_an_atomic_value_is_unchanged() {
         let scalar = schema_with(json!({"type": "string"}));
         let free =
             schema_with(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));

@@ -25,7 +25,7 @@ pub struct ConversionRequest {
 /// The versions of a resource that may have owners, and the conversions made so far.
 #[derive(Clone, Debug)]
 pub struct Versions<'a> {
-    rows: &'a [Arc<Resource>],
+    resources: &'a [Arc<Resource>],
     group: &'a str,
     converted: Vec<(ConversionRequest, Value)>,
 }
@@ -34,11 +34,11 @@ impl<'a> Versions<'a> {
     /// No version but the writer's: owners of others are dropped.
     pub const NONE: &'static Versions<'static> = &Versions::new(&[], "");
 
-    /// Creates the versions of a group from the rows of a resource, which may include other groups.
+    /// Creates the versions of a group from those of a resource, which may include other groups.
     /// As upstream, an owner of another group is none of this resource.
-    pub const fn new(rows: &'a [Arc<Resource>], group: &'a str) -> Self {
+    pub const fn new(resources: &'a [Arc<Resource>], group: &'a str) -> Self {
         Versions {
-            rows,
+            resources,
             group,
             converted: Vec::new(),
         }
@@ -49,10 +49,15 @@ impl<'a> Versions<'a> {
         self.converted.push((request, object));
     }
 
-    /// Returns the row of a version.
+    /// Returns the resource of a version.
     pub fn find(&self, api_version: &str) -> Option<&'a Arc<Resource>> {
-        let mut rows = self.rows.iter();
-        rows.find(|row| row.group == self.group && row.api_version() == api_version)
+        let mut resources = self.resources.iter();
+        resources.find(|r| r.group == self.group && r.api_version() == api_version)
+    }
+
+    /// Returns the number of versions that may have owners.
+    pub fn count(&self) -> usize {
+        self.resources.len()
     }
 
     pub(crate) fn convert<'v>(

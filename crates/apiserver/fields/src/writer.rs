@@ -44,7 +44,8 @@ impl<'a> Writer<'a> {
         if api_version == self.api_version {
             return Some(self.schema);
         }
-        self.versions.find(api_version).map(|row| &row.schema)
+        let version = self.versions.find(api_version);
+        version.map(|resource| &resource.schema)
     }
 
     /// Converts an object of the resource.
@@ -62,7 +63,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Returns an object with the defaults that no client owns.
-pub(crate) fn default_fields(schema: &ObjectSchema) -> Value {
+pub(crate) fn build_default_object(schema: &ObjectSchema) -> Value {
     match schema {
         ObjectSchema::BuiltIn(message) => json::explicit(message, &json!({})),
         ObjectSchema::Custom(_) => json!({"metadata": {}}),
@@ -70,8 +71,8 @@ pub(crate) fn default_fields(schema: &ObjectSchema) -> Value {
 }
 
 /// Returns the object without the fields that this kind of write does not set.
-pub(crate) fn considered_fields(writer: &Writer<'_>, object: &Value) -> Value {
-    let mut object = without_managed_fields(object);
+pub(crate) fn strip_ignored_fields(writer: &Writer<'_>, object: &Value) -> Value {
+    let mut object = strip_system_fields(object);
     for path in writer.ignored {
         let (parents, field) = path.rsplit_once('.').unwrap_or(("", path));
         let mut names = parents.split('.').filter(|name| !name.is_empty());
@@ -84,7 +85,7 @@ pub(crate) fn considered_fields(writer: &Writer<'_>, object: &Value) -> Value {
 }
 
 /// Returns the object without the fields that no manager can own.
-fn without_managed_fields(object: &Value) -> Value {
+fn strip_system_fields(object: &Value) -> Value {
     // Fields that the server sets: upstream's strip set.
     const OF_METADATA: [&str; 9] = [
         "name",

@@ -60,7 +60,7 @@ fn default_propagation(resource: &Resource) -> Propagation {
 }
 
 /// Returns the warning about pods that remain, if a client deletes Jobs without a policy.
-pub fn orphan_warning(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
+pub fn warn_about_orphans(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
     // As upstream, replication controllers have the same default and no warning.
     let is_job = &*resource.group == "batch" && &*resource.plural == "jobs";
     (is_job && options.propagation.is_none()).then_some(

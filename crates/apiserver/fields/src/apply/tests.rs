@@ -8,7 +8,10 @@ use serde_json::json;
 
 fn conflicts_of(error: ApplyError) -> Vec<(String, String)> {
     match error {
-        ApplyError::Conflicts(conflicts) => conflicts,
+        ApplyError::Conflicts(conflicts) => conflicts
+            .into_iter()
+            .map(|conflict| (conflict.manager, conflict.field))
+            .collect(),
         ApplyError::Unconverted(request) => panic!("unexpected {request:?}"),
     }
 }

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::Versions;
-use crate::{ApplyError, ApplyOutcome, ConversionRequest, Writer, apply_intent, track_update};
+use crate::{
+    ApplyError, ApplyOutcome, Conflict, ConversionRequest, Writer, apply_intent, track_update,
+};
 use api_kinds::{CustomSchema, ObjectSchema, Resource};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -12,7 +14,7 @@ const GROUP: &str = "e.io";
 
 /// Returns the versions of a custom resource that calls the same number `size` in v1 and `count` in
 /// v2. The field `note` is in both.
-fn rows() -> Vec<Arc<Resource>> {
+fn list_versions() -> Vec<Arc<Resource>> {
     [("v1", "size"), ("v2", "count")]
         .map(|(version, number)| {
             let document = json!({"type": "object", "properties": {"spec": {"type": "object",
@@ -49,7 +51,7 @@ fn convert(request: &ConversionRequest) -> Value {
 
 /// An object with its versions, and the conversions that its writes needed.
 struct Fixture {
-    rows: Vec<Arc<Resource>>,
+    resources: Vec<Arc<Resource>>,
     live: Option<Value>,
     conversions: usize,
 }
@@ -57,7 +59,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         Fixture {
-            rows: rows(),
+            resources: list_versions(),
             live: None,
             conversions: 0,
         }
@@ -67,9 +69,9 @@ impl Fixture {
         &mut self,
         (manager, version): (&str, &str),
         step: impl Fn(&Writer<'_>, Option<&Value>) -> Result<T, ApplyError>,
-    ) -> Result<T, Vec<(String, String)>> {
+    ) -> Result<T, Vec<Conflict>> {
         let api_version = format!("{GROUP}/{version}");
-        let mut versions = Versions::new(&self.rows, GROUP);
+        let mut versions = Versions::new(&self.resources, GROUP);
         let schema = &versions.find(&api_version).unwrap().schema;
         let live = self.live.as_ref().map(|live| {
             let stored = ConversionRequest {
@@ -105,12 +107,7 @@ impl Fixture {
         }
     }
 
-    fn apply(
-        &mut self,
-        manager: &str,
-        version: &str,
-        spec: Value,
-    ) -> Result<Value, Vec<(String, String)>> {
+    fn apply(&mut self, manager: &str, version: &str, spec: Value) -> Result<Value, Vec<Conflict>> {
         let intent = json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "T",
             "metadata": {"name": "a"}, "spec": spec});
         let applied = self.write((manager, version), |writer, live| {
@@ -156,7 +153,10 @@ fn owner(manager: &str, version: &str, fields: Value) -> (String, String, Value)
 fn change_conflicts_with_an_owner_of_another_version() {
     let mut object = Fixture::new();
     object.apply("a", "v1", json!({"size": 1})).unwrap();
-    let conflict = ("\"a\"".to_owned(), ".spec.size".to_owned());
+    let conflict = Conflict {
+        manager: "\"a\"".to_owned(),
+        field: ".spec.size".to_owned(),
+    };
     assert_eq!(
         object.apply("b", "v2", json!({"count": 2})),
         Err(vec![conflict])

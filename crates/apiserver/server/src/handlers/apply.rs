@@ -15,7 +15,7 @@ use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Cause, Meta, Reason};
 use apiserver_convert::codec;
 use apiserver_fields::{ApplyError, Versions, Writer};
-use apiserver_registry::{Mode, ObjectChange, Update, Write, conflict_error};
+use apiserver_registry::{Mode, ObjectChange, Update, Write, build_conflict_error};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
@@ -115,7 +115,7 @@ pub async fn handle_apply_scale(
 
 fn scale_error(error: ApplyError) -> ApiError {
     match error {
-        ApplyError::Conflicts(conflicts) => conflict_error(&conflicts),
+        ApplyError::Conflicts(conflicts) => build_conflict_error(&conflicts),
         ApplyError::Unconverted(_) => ApiError::internal("a Scale has one version"),
     }
 }

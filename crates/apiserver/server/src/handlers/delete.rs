@@ -12,7 +12,7 @@ use api_codec::list::ListMeta;
 use api_kinds::Resource;
 use api_meta::{ApiError, Details, Meta, Status};
 use api_schema::schema;
-use apiserver_registry::{DeleteOptions, DeleteOutcome, orphan_warning};
+use apiserver_registry::{DeleteOptions, DeleteOutcome, warn_about_orphans};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub async fn handle_delete(
     context.object_media_type(resource)?;
     let mut write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
-    let warning = orphan_warning(resource, &options);
+    let warning = warn_about_orphans(resource, &options);
     let deleted = server.registry.delete(&mut write, &options).await;
     let deleted = deleted.map_err(|error| add_warning(error, warning))?;
     write.warnings.extend(warning.map(str::to_owned));
@@ -105,7 +105,7 @@ pub async fn delete_collection(
     let write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let query = options::list_query(context, resource)?;
-    let warning = orphan_warning(resource, &options);
+    let warning = warn_about_orphans(resource, &options);
     let registry = &server.registry;
     let done = registry.delete_collection(&write, &query, &options).await;
     let done = done.map_err(|error| add_warning(error, warning))?;
