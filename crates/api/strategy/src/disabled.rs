@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn driver_loses_the_prevention_of_scheduling() {
+    fn csi_driver_loses_prevent_pod_scheduling_if_missing() {
         let driver = |spec: Value| json!({"spec": spec});
         let new = driver(json!({"attachRequired": true, "preventPodSchedulingIfMissing": true}));
         let (group, kind) = ("storage.k8s.io", "CSIDriver");

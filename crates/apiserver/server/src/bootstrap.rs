@@ -1,7 +1,7 @@
 //! Bootstrap objects: created if missing, updated if outdated, left alone where a user changed
 //! them.
 
-mod cluster_trust;
+mod cluster_authentication_trust;
 mod endpoints;
 mod identity;
 mod objects;

@@ -1,6 +1,6 @@
 //! Namespaces, priority classes, flow control and the default ServiceCIDR.
 
-use super::{cluster_trust, create_missing, find_resource};
+use super::{cluster_authentication_trust, create_missing, find_resource};
 use crate::options::ServerOptions;
 use crate::server::Server;
 use api_kinds::Resource;
@@ -37,7 +37,7 @@ pub async fn ensure_objects(server: &Server, options: &ServerOptions) -> Result<
         all_missing(server, levels, priority_levels()).boxed(),
         all_missing(server, schemas, flow_schemas()).boxed(),
         service_cidr(server, options).boxed(),
-        cluster_trust::ensure_settings(server, options).boxed(),
+        cluster_authentication_trust::ensure_authentication_info(server, options).boxed(),
     ];
     try_join_all(parts).await.map(|_| ())
 }
@@ -285,7 +285,7 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
         .map(|_| ())
 }
 
-/// Adds the second range of a cluster that has become dual-stack, and the condition Ready if the
+/// Adds the second range of a cluster that has become dual-stack. Adds the condition Ready if the
 /// ServiceCIDR has the ranges of the flag and no such condition.
 fn complete_service_cidr(old: &Value, cidrs: &[String], now: &str) -> Value {
     let mut new = old.clone();

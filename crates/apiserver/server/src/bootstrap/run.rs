@@ -2,7 +2,7 @@
 
 use super::endpoints::{self, OwnEndpoint};
 use super::identity::{self, Identity};
-use super::{cluster_trust, objects, rbac, service};
+use super::{cluster_authentication_trust, objects, rbac, service};
 use crate::bootstrap_steps::Step;
 use crate::options::ServerOptions;
 use crate::server::Server;
@@ -48,8 +48,8 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
         identity::collect_leases(server.clone()),
     );
     server.tasks.clone().spawn(
-        "extension-server-settings",
-        cluster_trust::maintain_settings(server.clone(), options),
+        "cluster-authentication-trust",
+        cluster_authentication_trust::maintain_authentication_info(server.clone(), options),
     );
     let registry = (server.registry.clone(), server.stopping.clone());
     server.tasks.clone().spawn("allocation-events", async move {

@@ -30,31 +30,34 @@ const LISTS: [&str; 4] = [
 ];
 /// Upstream writes this list only if it has an entry, unlike the others.
 const UID_HEADERS: &str = "requestheader-uid-headers";
-/// Interval of looks at the files and the ConfigMap, as upstream.
+/// Interval between checks of the files and the ConfigMap, as upstream.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Limit of a ConfigMap's data, in bytes.
 const MAX_SIZE: usize = 1024 * 1024;
 
-/// Adds the settings of this server to the ConfigMap.
+/// Adds the authentication info of this server to the ConfigMap.
 ///
 /// # Errors
 /// The store can't be reached.
-pub async fn ensure_settings(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
+pub async fn ensure_authentication_info(
+    server: &Server,
+    options: &ServerOptions,
+) -> Result<(), ApiError> {
     let resource = find_resource("", "configmaps")?;
-    let own = read_settings(options);
+    let own = read_authentication_info(options);
     let now = Timestamp::now();
     let Some(known) = find_object(server, resource, NAMESPACE, NAME) else {
-        let data = combine_settings(&Map::new(), &own, now);
+        let data = combine_authentication_info(&Map::new(), &own, now);
         let object = json!({"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data});
         return create_missing(server, resource, object).await;
     };
     if is_complete(&known, &own, now) {
         return Ok(());
     }
-    // From the stored object, because another server may have added its settings since.
+    // From the stored object, because another server may have added its own since.
     let change = move |old: &Value| {
         let mut new = old.clone();
-        new["data"] = combine_settings(&data_of(old), &own, now).into();
+        new["data"] = combine_authentication_info(&read_data(old), &own, now).into();
         Ok(new)
     };
     let mut write = Write::internal(resource, NAMESPACE, NAME);
@@ -64,26 +67,32 @@ pub async fn ensure_settings(server: &Server, options: &ServerOptions) -> Result
         mode: Mode::Raw,
     };
     server.registry.update(&mut write, &update).await?;
-    tracing::info!(configmap = NAME, "settings for extension servers updated");
+    tracing::info!(
+        configmap = NAME,
+        "authentication info for extension servers updated"
+    );
     Ok(())
 }
 
 /// Keeps the ConfigMap in step with the CA files until the server stops.
-pub async fn maintain_settings(server: Arc<Server>, options: ServerOptions) {
+pub async fn maintain_authentication_info(server: Arc<Server>, options: ServerOptions) {
     while server
         .stopping
         .run_until_cancelled(tokio::time::sleep(INTERVAL))
         .await
         .is_some()
     {
-        if let Err(error) = ensure_settings(&server, &options).await {
-            tracing::info!(%error, configmap = NAME, "settings for extension servers are written in the next round");
+        if let Err(error) = ensure_authentication_info(&server, &options).await {
+            tracing::warn!(
+                %error, configmap = NAME, retry_after = ?INTERVAL,
+                "failed to update the ConfigMap, retrying"
+            );
         }
     }
 }
 
-/// Reads the settings of this server, in the form of the ConfigMap's data.
-fn read_settings(options: &ServerOptions) -> Map<String, Value> {
+/// Reads the authentication info of this server, in the form of the ConfigMap's data.
+fn read_authentication_info(options: &ServerOptions) -> Map<String, Value> {
     let mut data = Map::new();
     // A file that is being replaced is read in the next round.
     let read = |path: &PathBuf| {
@@ -109,39 +118,39 @@ fn read_settings(options: &ServerOptions) -> Map<String, Value> {
     data
 }
 
-fn data_of(config_map: &Value) -> Map<String, Value> {
+fn read_data(config_map: &Value) -> Map<String, Value> {
     config_map["data"].as_object().cloned().unwrap_or_default()
 }
 
 fn is_complete(config_map: &Value, own: &Map<String, Value>, now: Timestamp) -> bool {
-    let known = data_of(config_map);
-    combine_settings(&known, own, now) == known
+    let known = read_data(config_map);
+    combine_authentication_info(&known, own, now) == known
 }
 
-/// Returns the settings of both. If they exceed the size of a ConfigMap, those of this server only;
+/// Returns the authentication info of both. If they exceed the size of a ConfigMap, those of this server only;
 /// the other servers add theirs again.
-fn combine_settings(
+fn combine_authentication_info(
     known: &Map<String, Value>,
     own: &Map<String, Value>,
     now: Timestamp,
 ) -> Map<String, Value> {
-    let combined = unite_settings(known, own, now);
+    let combined = merge_authentication_info(known, own, now);
     let size: usize = combined
         .iter()
         .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
         .sum();
     match size > MAX_SIZE {
-        true => unite_settings(&Map::new(), own, now),
+        true => merge_authentication_info(&Map::new(), own, now),
         false => combined,
     }
 }
 
-fn unite_settings(
+fn merge_authentication_info(
     known: &Map<String, Value>,
     own: &Map<String, Value>,
     now: Timestamp,
 ) -> Map<String, Value> {
-    let bundle = |key| combine_ca_bundles(&[text_of(known, key), text_of(own, key)], now);
+    let bundle = |key| combine_ca_bundles(&[read_text(known, key), read_text(own, key)], now);
     let mut data = Map::new();
     let client_ca = bundle(CLIENT_CA);
     if !client_ca.is_empty() {
@@ -154,8 +163,8 @@ fn unite_settings(
     }
     data.insert(FRONT_PROXY_CA.into(), front_proxy_ca.into());
     for key in LISTS.into_iter().chain([UID_HEADERS]) {
-        let mut list = decode_list(text_of(known, key));
-        for entry in decode_list(text_of(own, key)) {
+        let mut list = decode_list(read_text(known, key));
+        for entry in decode_list(read_text(own, key)) {
             if !list.contains(&entry) {
                 list.push(entry);
             }
@@ -167,7 +176,7 @@ fn unite_settings(
     data
 }
 
-fn text_of<'a>(data: &'a Map<String, Value>, key: &str) -> &'a str {
+fn read_text<'a>(data: &'a Map<String, Value>, key: &str) -> &'a str {
     data.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -208,15 +217,15 @@ mod tests {
 
     fn combine(known: &Value, own: &Value) -> Value {
         let now = Timestamp::now();
-        Value::Object(combine_settings(
+        Value::Object(combine_authentication_info(
             &data(known.clone()),
             &data(own.clone()),
             now,
         ))
     }
 
-    /// Returns the settings of a server with front proxies.
-    fn settings(client_ca: &str, proxy_ca: &str, names: &str, uid_headers: &str) -> Value {
+    /// Returns the authentication info of a server with front proxies.
+    fn build_info(client_ca: &str, proxy_ca: &str, names: &str, uid_headers: &str) -> Value {
         json!({"client-ca-file": client_ca, "requestheader-client-ca-file": proxy_ca,
             "requestheader-allowed-names": names,
             "requestheader-username-headers": r#"["X-Remote-User"]"#,
@@ -225,17 +234,17 @@ mod tests {
             "requestheader-uid-headers": uid_headers})
     }
 
-    fn without_uid_headers(mut settings: Value) -> Value {
-        settings.as_object_mut().unwrap().remove(UID_HEADERS);
-        settings
+    fn without_uid_headers(mut info: Value) -> Value {
+        info.as_object_mut().unwrap().remove(UID_HEADERS);
+        info
     }
 
     #[test]
-    fn servers_add_their_settings_to_those_of_others() {
+    fn servers_add_their_info_to_that_of_others() {
         let (old, new, proxy) = (certificate(), certificate(), certificate());
         let both = format!("{old}{new}");
-        let a = settings(&old, &proxy, r#"["a"]"#, "[]");
-        let b = settings(&new, &proxy, r#"["b","a"]"#, r#"["X-Remote-Uid"]"#);
+        let a = build_info(&old, &proxy, r#"["a"]"#, "[]");
+        let b = build_info(&new, &proxy, r#"["b","a"]"#, r#"["X-Remote-Uid"]"#);
         let without_proxy = json!({"client-ca-file": old});
         for (case, known, own, expect) in [
             ("new", json!({}), &a, without_uid_headers(a.clone())),
@@ -244,7 +253,7 @@ mod tests {
                 "other",
                 a.clone(),
                 &b,
-                settings(&both, &proxy, r#"["a","b"]"#, r#"["X-Remote-Uid"]"#),
+                build_info(&both, &proxy, r#"["a","b"]"#, r#"["X-Remote-Uid"]"#),
             ),
             (
                 "no front proxy",
@@ -253,7 +262,7 @@ mod tests {
                 without_proxy.clone(),
             ),
             ("only another's front proxy", b.clone(), &json!({}), {
-                settings(&new, &proxy, r#"["b","a"]"#, r#"["X-Remote-Uid"]"#)
+                build_info(&new, &proxy, r#"["b","a"]"#, r#"["X-Remote-Uid"]"#)
             }),
             (
                 "keys of users",
@@ -263,14 +272,14 @@ mod tests {
             ),
             (
                 "broken values",
-                settings("no PEM", "", "{", "7"),
+                build_info("no PEM", "", "{", "7"),
                 &a,
                 without_uid_headers(a.clone()),
             ),
             (
                 "file that is being written",
                 a.clone(),
-                &settings("", "", r#"["a"]"#, "[]"),
+                &build_info("", "", r#"["a"]"#, "[]"),
                 without_uid_headers(a.clone()),
             ),
         ] {
@@ -281,9 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_too_large_are_replaced() {
+    fn info_that_is_too_large_is_replaced() {
         let own = json!({"client-ca-file": certificate()});
-        let known = settings(
+        let known = build_info(
             "",
             &certificate(),
             &json!(["x".repeat(MAX_SIZE)]).to_string(),
