@@ -22,8 +22,8 @@ const NAME_ATTEMPTS: usize = 8;
 impl Registry {
     /// Creates an object of `write.resource`'s version; returns it as stored.
     ///
-    /// As upstream, the mutating half of admission runs once, and before a name is generated. A
-    /// generated name that exists is generated again, and the validating half repeated.
+    /// As upstream, the mutating phase of admission runs once, before a name is generated. A
+    /// generated name that exists is generated again, and the validating phase is repeated.
     pub async fn create(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
         check_identity(write, &object)?;
         meta::set_system_metadata(&mut object, &write.namespace)?;
@@ -71,7 +71,7 @@ impl Registry {
         self.create_admitted(write, last).await
     }
 
-    /// Creates an object that has passed the mutating half of admission.
+    /// Creates an object that has passed the mutating phase of admission.
     async fn create_admitted(
         &self,
         write: &mut Write,

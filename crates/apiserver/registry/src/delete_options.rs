@@ -36,11 +36,7 @@ pub struct DeleteOptions {
 impl DeleteOptions {
     /// Parses an options object (null for none).
     pub fn parse(mut raw: Value) -> Result<Self, ApiError> {
-        // As upstream without the gate `AllowUnsafeMalformedObjectDeletion`: dropped before
-        // validation and admission.
-        if let Some(options) = raw.as_object_mut() {
-            options.remove("ignoreStoreReadErrorWithClusterBreakingPotential");
-        }
+        drop_unsafe_option(&mut raw);
         let text = |field: &str| raw.get(field).and_then(Value::as_str);
         let orphan = raw.get("orphanDependents").and_then(Value::as_bool);
         let mut causes = Vec::new();
@@ -98,6 +94,14 @@ impl DeleteOptions {
             dry_run,
             raw: with_type(raw),
         })
+    }
+}
+
+/// Drops an option before validation and admission, as upstream does without the gate
+/// `AllowUnsafeMalformedObjectDeletion`.
+fn drop_unsafe_option(raw: &mut Value) {
+    if let Some(options) = raw.as_object_mut() {
+        options.remove("ignoreStoreReadErrorWithClusterBreakingPotential");
     }
 }
 

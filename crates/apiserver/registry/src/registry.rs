@@ -2,7 +2,7 @@
 
 use crate::allocators::Allocators;
 use crate::services::FindingQueue;
-use crate::step_metrics::{ADMISSION, Step, StepMetrics};
+use crate::step_metrics::{ADMISSION, Step, StepLabels, StepMetrics};
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::ApiError;
@@ -53,7 +53,7 @@ impl Registry {
         &self.caches
     }
 
-    /// Returns the durations of the plugins' mutating half, by name.
+    /// Returns the durations of the plugins' mutating phase, by name.
     pub fn admission_latencies(&self) -> &LatencyMetrics {
         &self.admission
     }
@@ -96,9 +96,12 @@ impl Registry {
         if admitted.is_ok() && request.reinvocation.begin_second_pass() {
             admitted = self.run_mutating_once(request).await;
         }
-        let (operation, rejected) = (request.operation, admitted.is_err());
-        self.steps
-            .record(Step::Admit, operation, rejected, begun.elapsed());
+        let labels = StepLabels {
+            step: Step::Admit,
+            operation: request.operation,
+            rejected: admitted.is_err(),
+        };
+        self.steps.record(labels, begun.elapsed());
         admitted.map_err(|error| with_warnings(error, request))
     }
 
@@ -117,9 +120,12 @@ impl Registry {
     pub async fn run_validating(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let begun = Instant::now();
         let validated = self.run_validating_plugins(request).await;
-        let (operation, rejected) = (request.operation, validated.is_err());
-        self.steps
-            .record(Step::Validate, operation, rejected, begun.elapsed());
+        let labels = StepLabels {
+            step: Step::Validate,
+            operation: request.operation,
+            rejected: validated.is_err(),
+        };
+        self.steps.record(labels, begun.elapsed());
         validated.map_err(|error| with_warnings(error, request))
     }
 

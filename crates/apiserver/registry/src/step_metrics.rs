@@ -29,18 +29,26 @@ impl Step {
     }
 }
 
-/// Durations by step, operation, and whether the request was rejected.
+/// The labels of a step's duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StepLabels {
+    pub(crate) step: Step,
+    pub(crate) operation: Operation,
+    pub(crate) rejected: bool,
+}
+
+/// Durations of the steps of admission.
 #[derive(Default)]
 pub struct StepMetrics {
-    durations: Mutex<BTreeMap<(Step, Operation, bool), Histogram>>,
+    durations: Mutex<BTreeMap<StepLabels, Histogram>>,
 }
 
 impl StepMetrics {
     /// Adds a step that took this long.
-    pub(crate) fn record(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
+    pub(crate) fn record(&self, labels: StepLabels, took: Duration) {
         self.durations
             .lock()
-            .entry((step, operation, rejected))
+            .entry(labels)
             .or_insert_with(|| Histogram::new(&ADMISSION))
             .observe_duration(took);
     }
@@ -49,11 +57,11 @@ impl StepMetrics {
     pub fn write_metrics(&self, page: &mut MetricsPage) {
         let help = "Time taken by the steps of admission, in seconds.";
         page.head(NAME, "histogram", help);
-        for ((step, operation, rejected), durations) in &*self.durations.lock() {
+        for (labels, durations) in &*self.durations.lock() {
             let labels = [
-                ("type", step.as_str()),
-                ("operation", operation.as_str()),
-                ("rejected", if *rejected { "true" } else { "false" }),
+                ("type", labels.step.as_str()),
+                ("operation", labels.operation.as_str()),
+                ("rejected", if labels.rejected { "true" } else { "false" }),
             ];
             page.histogram(NAME, &format_labels(&labels), durations);
         }

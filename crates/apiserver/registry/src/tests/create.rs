@@ -120,10 +120,10 @@ async fn generated_names_that_all_exist_are_a_conflict_to_retry() {
     assert_eq!(error.details.unwrap().retry_after_seconds, 1);
 }
 
-/// Sets the name of creates without one, counts both halves, and warns in the validating half.
+/// Sets the name of creates without one, counts both phases, and warns in the validating phase.
 struct Namer {
     name: &'static str,
-    halves: Mutex<Vec<String>>,
+    phases: Mutex<Vec<String>>,
 }
 
 #[async_trait::async_trait]
@@ -134,7 +134,7 @@ impl Admission for Namer {
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         let names = [request.name, request.object.name()].join("/");
-        self.halves.lock().push(format!("admit {names}"));
+        self.phases.lock().push(format!("admit {names}"));
         if !self.name.is_empty() {
             request.object.set_meta_str("name", self.name);
         }
@@ -143,15 +143,15 @@ impl Admission for Namer {
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let is_named = !request.name.is_empty() && request.name == request.object.name();
-        self.halves.lock().push(format!("validate {is_named}"));
+        self.phases.lock().push(format!("validate {is_named}"));
         request.warnings.push("w".to_owned());
         Ok(())
     }
 }
 
 #[tokio::test]
-async fn name_is_generated_after_the_mutating_half_which_may_set_it() {
-    for (name, collisions, expect, halves) in [
+async fn name_is_generated_after_mutating_admission() {
+    for (name, collisions, expect, phases) in [
         ("", 0, "web-", vec!["admit /", "validate true"]),
         (
             "",
@@ -163,7 +163,7 @@ async fn name_is_generated_after_the_mutating_half_which_may_set_it() {
     ] {
         let namer = Arc::new(Namer {
             name,
-            halves: Mutex::default(),
+            phases: Mutex::default(),
         });
         let cluster = start_with(FakeEtcd::start().await, vec![namer.clone()]).await;
         cluster.etcd.before_txns(collisions, |writes| {
@@ -175,16 +175,16 @@ async fn name_is_generated_after_the_mutating_half_which_may_set_it() {
         object["metadata"] = json!({"generateName": "web-", "namespace": "d"});
         let created = cluster.registry.create(&mut write, object).await.unwrap();
         assert!(created.name().starts_with(expect), "{}", created.name());
-        assert_eq!(*namer.halves.lock(), halves, "{name:?} {collisions}");
+        assert_eq!(*namer.phases.lock(), phases, "{name:?} {collisions}");
         assert_eq!(write.warnings, ["w"], "{name:?} {collisions}");
     }
 }
 
 #[tokio::test]
-async fn name_of_the_mutating_half_that_exists_is_a_conflict() {
+async fn name_set_by_mutating_admission_that_exists_is_a_conflict() {
     let namer = Arc::new(Namer {
         name: "chosen",
-        halves: Mutex::default(),
+        phases: Mutex::default(),
     });
     let cluster = start_with(FakeEtcd::start().await, vec![namer]).await;
     let maps = find_resource("v1", "configmaps");
