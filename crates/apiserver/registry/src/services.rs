@@ -7,6 +7,7 @@
 
 mod addresses;
 mod families;
+mod finding_queue;
 mod findings;
 mod ports;
 mod repair;
@@ -14,7 +15,7 @@ mod spec;
 
 pub use addresses::first_address;
 
-pub(crate) use findings::FindingQueue;
+pub(crate) use finding_queue::FindingQueue;
 #[cfg(test)]
 pub(crate) use repair::Leaks;
 

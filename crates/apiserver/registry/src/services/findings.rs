@@ -6,6 +6,7 @@
 //! A task of its own creates the Events, as upstream's recorder does: admission webhooks that do
 //! not answer delay neither the repair nor the bootstrap.
 
+use super::finding_queue::{Defect, Finding};
 use super::{addresses, ports};
 use crate::registry::Registry;
 use crate::write::Write;
@@ -19,61 +20,13 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum time for all Events of a round.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of rounds whose Events are not created yet.
-const MAX_WAITING_ROUNDS: usize = 4;
 /// Maximum number of Events of a round. A store without any allocations has a finding for each
 /// Service.
 const MAX_EVENTS: usize = 100;
-
-/// A defect of one allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Defect {
-    /// The address had no IPAddress; it has one now.
-    AddressNotAllocated(IpAddr),
-    /// The address is in no ServiceCIDR.
-    AddressOutOfRange(IpAddr),
-    /// Another Service has the address, too.
-    AddressAlreadyAllocated(IpAddr),
-    /// The port was free in the bitmap; it is allocated now.
-    PortNotAllocated(u16),
-    /// The port is not in the range.
-    PortOutOfRange(u16),
-    /// Another Service has the port, too.
-    PortAlreadyAllocated(u16),
-}
-
-/// A defect, with the Service that has the allocation.
-#[derive(Clone, Debug)]
-pub(crate) struct Finding {
-    pub(super) service: Arc<Value>,
-    pub(super) defect: Defect,
-}
-
-/// Findings of repair rounds, for the task that creates their Events.
-pub(crate) struct FindingQueue {
-    sender: mpsc::Sender<Vec<Finding>>,
-    receiver: Mutex<mpsc::Receiver<Vec<Finding>>>,
-}
-
-impl FindingQueue {
-    pub(crate) fn new() -> Self {
-        let (sender, receiver) = mpsc::channel(MAX_WAITING_ROUNDS);
-        FindingQueue {
-            sender,
-            receiver: Mutex::new(receiver),
-        }
-    }
-
-    /// Waits for the findings of the next round.
-    pub(crate) async fn receive(&self) -> Option<Vec<Finding>> {
-        self.receiver.lock().await.recv().await
-    }
-}
 
 /// Findings that were reported and that repair cannot fix, with the Service's UID.
 #[derive(Debug, Default)]
@@ -233,7 +186,7 @@ impl Registry {
             );
         }
         findings.truncate(MAX_EVENTS);
-        if self.findings.sender.try_send(findings).is_err() {
+        if !self.findings.add(findings) {
             tracing::warn!("Events of wrong allocations are dropped: those of former rounds wait");
         }
     }

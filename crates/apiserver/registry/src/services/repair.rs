@@ -4,7 +4,8 @@
 //! without a Service is released only after several rounds: an API server allocates before it
 //! writes the Service, so a recent allocation is no leak.
 
-use super::findings::{Defect, Finding, ReportedFindings, find_unrepairable};
+use super::finding_queue::{Defect, Finding};
+use super::findings::{ReportedFindings, find_unrepairable};
 use super::{addresses, ports};
 use crate::errors::store_error;
 use crate::registry::Registry;

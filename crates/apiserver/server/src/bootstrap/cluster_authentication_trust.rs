@@ -127,8 +127,8 @@ fn is_complete(config_map: &Value, own: &Map<String, Value>, now: Timestamp) -> 
     combine_authentication_info(&known, own, now) == known
 }
 
-/// Returns the authentication info of both. If they exceed the size of a ConfigMap, those of this server only;
-/// the other servers add theirs again.
+/// Returns the authentication info of both. If they exceed the size of a ConfigMap, those of
+/// this server only; the other servers add theirs again.
 fn combine_authentication_info(
     known: &Map<String, Value>,
     own: &Map<String, Value>,
