@@ -7,7 +7,7 @@ use crate::throttle::Throttle;
 use base_task::CancellationToken;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -35,11 +35,18 @@ pub struct Rate {
     pub burst: u32,
 }
 
+/// An event that waits for its batch.
+pub(crate) struct Kept {
+    pub(crate) event: Arc<Event>,
+    /// The bytes that the event occupies in the buffer.
+    pub(crate) _room: OwnedSemaphorePermit,
+}
+
 /// Sends the events of the buffer until `shutdown`, then what is left of it.
 pub(crate) async fn run_batches(
     backend: Arc<dyn Backend>,
     batching: Batching,
-    mut buffer: mpsc::Receiver<Arc<Event>>,
+    mut buffer: mpsc::Receiver<Kept>,
     metrics: Arc<AuditMetrics>,
     shutdown: CancellationToken,
 ) {
@@ -69,9 +76,12 @@ pub(crate) async fn run_batches(
         }
         let (backend, metrics) = (backend.clone(), metrics.clone());
         sending.spawn(async move {
-            if let Err(error) = backend.process_events(&batch).await {
-                metrics.report_failure(backend.name(), batch.len(), &error);
+            let events: Vec<Arc<Event>> = batch.iter().map(|kept| kept.event.clone()).collect();
+            if let Err(error) = backend.process_events(&events).await {
+                metrics.report_failure(backend.name(), events.len(), &error);
             }
+            // Not before: the events occupy memory while they are sent.
+            drop(batch);
         });
     }
     while sending.join_next().await.is_some() {}
@@ -79,10 +89,10 @@ pub(crate) async fn run_batches(
 
 /// Waits for a full batch, the end of the time since its first event, or the shutdown.
 async fn collect_batch(
-    buffer: &mut mpsc::Receiver<Arc<Event>>,
+    buffer: &mut mpsc::Receiver<Kept>,
     batching: &Batching,
     shutdown: &CancellationToken,
-) -> Vec<Arc<Event>> {
+) -> Vec<Kept> {
     let mut batch = Vec::new();
     let first = tokio::select! {
         received = buffer.recv_many(&mut batch, batching.batch) => received,

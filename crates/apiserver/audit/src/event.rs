@@ -32,6 +32,8 @@ pub struct RequestFacts {
     pub object: Option<ObjectReference>,
     /// The time of arrival.
     pub received: Timestamp,
+    /// The client has no credentials, so that its events have short texts.
+    pub is_anonymous: bool,
 }
 
 /// One event.
@@ -165,7 +167,16 @@ pub struct ResponseStatus {
     pub code: u16,
 }
 
+/// Bytes of a message to an anonymous client in an event. It repeats what the client has sent.
+const ANONYMOUS_MESSAGE: usize = 512;
+
 impl ResponseStatus {
+    /// Shortens the message, and leaves out the details.
+    pub(crate) fn shorten(&mut self) {
+        self.message = truncate_text(&self.message, ANONYMOUS_MESSAGE).to_owned();
+        self.details = Value::Null;
+    }
+
     /// Creates the outcome of a response without a Status.
     pub fn from_code(code: u16) -> Self {
         ResponseStatus {
@@ -253,10 +264,15 @@ impl Event {
         write_fields(&self.tail, out);
     }
 
-    /// Returns the bytes of both bodies.
+    /// Returns the bytes of both bodies with their names.
     pub(crate) fn bodies_length(&self) -> usize {
+        const NAME: usize = r#","responseObject":"#.len();
         let bodies = [&self.request_object, &self.response_object];
-        bodies.into_iter().flatten().map(Bytes::len).sum()
+        bodies
+            .into_iter()
+            .flatten()
+            .map(|body| NAME + body.len())
+            .sum()
     }
 }
 

@@ -3,11 +3,12 @@
 
 use crate::event::Event;
 use crate::level::Level;
+use crate::log_line::HEAD;
 use std::sync::Arc;
 
 const TRUNCATED: &str = "audit.k8s.io/truncated";
-/// Bytes of a line beside the members: kind, version, brace and line break.
-const FRAME: usize = 51;
+/// Bytes of a line beside the members: brace and line break.
+const END: usize = 2;
 
 /// The limit of an event's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,6 @@ impl EventLimits {
     fn holds(self, event: &Event, bodies: usize) -> bool {
         let mut bytes = Vec::new();
         event.write_members(&mut bytes);
-        FRAME + bytes.len() + bodies <= self.event
+        HEAD.len() + END + bytes.len() + bodies <= self.event
     }
 }

@@ -14,10 +14,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Batches of lines that wait for the writer.
 const WAITING: usize = 1024;
+/// Suffix of a file that is being compressed.
+const PART: &str = ".part";
 /// Bytes that are written at once.
 const CHUNK: usize = 1024 * 1024;
 
@@ -132,6 +135,32 @@ impl Target {
     }
 }
 
+/// Compresses and removes rotated files, in one thread at a time: two would compress the same
+/// files.
+#[derive(Default)]
+struct Tidying {
+    running: Mutex<()>,
+    is_due: AtomicBool,
+}
+
+impl Tidying {
+    /// Tidies, unless another thread does; that one then does it once more.
+    fn run(&self, names: &Names, rotation: &Rotation) {
+        self.is_due.store(true, Ordering::SeqCst);
+        // Again after the lock is released: another thread may have failed to get it before.
+        while self.is_due.load(Ordering::SeqCst) {
+            let Some(_running) = self.running.try_lock() else {
+                return;
+            };
+            if self.is_due.swap(false, Ordering::SeqCst)
+                && let Err(error) = tidy_rotated(names, rotation)
+            {
+                tracing::warn!(%error, "rotated audit logs can't be compressed or removed");
+            }
+        }
+    }
+}
+
 /// A file that is renamed when it is full.
 struct RotatedFile {
     path: PathBuf,
@@ -141,8 +170,7 @@ struct RotatedFile {
     length: u64,
     /// The last write has failed, possibly in the middle of a line.
     is_torn: bool,
-    /// Held while rotated files are compressed and removed.
-    tidying: Arc<Mutex<()>>,
+    tidying: Arc<Tidying>,
     tasks: Tasks,
 }
 
@@ -182,6 +210,8 @@ impl RotatedFile {
         {
             // The lines go to the file that is open, whatever its name is now.
             tracing::warn!(%error, path = %self.path.display(), "the audit log can't be rotated");
+            // Tried again after the bytes of another file.
+            self.length = 0;
         }
         let written = self.file.write_all(bytes);
         self.is_torn = written.is_err();
@@ -197,16 +227,11 @@ impl RotatedFile {
         }
         self.file = open_log(&self.path)?;
         self.length = 0;
-        let (names, rotation, tidying) = (self.names.clone(), self.rotation, self.tidying.clone());
+        let (names, rotation) = (self.names.clone(), self.rotation);
+        let tidying = self.tidying.clone();
         // Beside the writer: the compression of a full file takes seconds.
         self.tasks.spawn_isolated("audit log rotation", async move {
-            blocking(|| {
-                // One at a time: two would compress the same files.
-                let _one = tidying.lock();
-                if let Err(error) = tidy_rotated(&names, &rotation) {
-                    tracing::warn!(%error, "rotated audit logs can't be compressed or removed");
-                }
-            });
+            blocking(|| tidying.run(&names, &rotation));
         });
         Ok(())
     }
@@ -225,7 +250,15 @@ fn open_log(path: &Path) -> io::Result<File> {
 fn tidy_rotated(names: &Names, rotation: &Rotation) -> io::Result<()> {
     let mut rotated = Vec::new();
     for entry in std::fs::read_dir(names.directory())? {
-        rotated.extend(names.parse(&entry?.file_name().to_string_lossy()));
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        rotated.extend(names.parse(&name));
+        // A compression was interrupted.
+        if let Some(part) = name.strip_suffix(PART).and_then(|name| names.parse(name)) {
+            let mut path = part.path.into_os_string();
+            path.push(PART);
+            remove_present(Path::new(&path))?;
+        }
     }
     for path in rotation.find_surplus(rotated.clone(), Timestamp::now()) {
         rotated.retain(|file| file.path != path);
@@ -243,14 +276,18 @@ fn tidy_rotated(names: &Names, rotation: &Rotation) -> io::Result<()> {
 }
 
 fn compress_file(path: &Path) -> io::Result<()> {
-    let mut source = File::open(path)?;
+    let mut source = match File::open(path) {
+        // Another program has removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
     let with_suffix = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         PathBuf::from(name)
     };
     // Under a name that no rotated file has, so that an interrupted one does not count.
-    let part = with_suffix(".part");
+    let part = with_suffix(PART);
     let target = OpenOptions::new()
         .create(true)
         .write(true)

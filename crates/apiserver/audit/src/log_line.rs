@@ -12,7 +12,7 @@ pub enum LineFormat {
     Legacy,
 }
 
-const HEAD: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
+pub(crate) const HEAD: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 
 impl LineFormat {
     /// Writes an event and a line break.

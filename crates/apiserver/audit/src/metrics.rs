@@ -21,10 +21,10 @@ pub struct AuditMetrics {
     levels: [AtomicU64; 4],
     errors: [AtomicU64; 4],
     rejected: AtomicU64,
-    unreported: Mutex<Unreported>,
+    unreported: Mutex<[Unreported; 4]>,
 }
 
-/// Lost events that no line of the server's log names yet.
+/// Lost events of a part that no line of the server's log names yet.
 #[derive(Debug, Default)]
 struct Unreported {
     events: usize,
@@ -55,11 +55,16 @@ impl AuditMetrics {
         events: usize,
         why: &dyn std::fmt::Display,
     ) {
-        let index = PLUGINS.iter().position(|name| *name == plugin);
-        if let Some(counter) = index.and_then(|index| self.errors.get(index)) {
+        let Some(index) = PLUGINS.iter().position(|name| *name == plugin) else {
+            return;
+        };
+        if let Some(counter) = self.errors.get(index) {
             counter.fetch_add(events as u64, Ordering::Relaxed);
         }
         let mut unreported = self.unreported.lock();
+        let Some(unreported) = unreported.get_mut(index) else {
+            return;
+        };
         unreported.events += events;
         let now = Instant::now();
         if unreported.next.is_none_or(|next| next <= now) {

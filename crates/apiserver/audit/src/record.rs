@@ -18,6 +18,7 @@ pub struct Record {
     sinks: Arc<Sinks>,
     config: RequestAuditConfig,
     annotations: AuditAnnotations,
+    is_anonymous: bool,
     state: Mutex<State>,
 }
 
@@ -33,11 +34,13 @@ impl Record {
         annotations: AuditAnnotations,
         facts: RequestFacts,
     ) -> Self {
+        let is_anonymous = facts.is_anonymous;
         let event = Event::new(config.level, facts);
         Record {
             sinks,
             config,
             annotations,
+            is_anonymous,
             state: Mutex::new(State {
                 event,
                 is_complete: false,
@@ -70,7 +73,7 @@ impl Record {
         state.event.request_object = body;
     }
 
-    /// Records a patch, as JSON, as the body of the request.
+    /// Records a patch as the body of the request: compact JSON, because an event is one line.
     pub fn set_patch(&self, patch: impl FnOnce() -> Option<Vec<u8>>) {
         if self.has_request()
             && let Some(patch) = patch()
@@ -89,8 +92,12 @@ impl Record {
 
     /// Records a response that is a Status.
     pub fn set_status(&self, status: &Status) {
-        self.set_response_object(|| serde_json::to_vec(status).unwrap_or_default());
-        let outcome = ResponseStatus::from_status(status);
+        let mut outcome = ResponseStatus::from_status(status);
+        if self.is_anonymous {
+            outcome.shorten();
+        } else {
+            self.set_response_object(|| serde_json::to_vec(status).unwrap_or_default());
+        }
         self.state.lock().event.head.response_status = Some(outcome);
     }
 

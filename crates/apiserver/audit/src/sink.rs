@@ -1,13 +1,19 @@
 //! A backend with its mode, its buffer and its limits.
 
 use crate::backend::Backend;
-use crate::batch::{Batching, run_batches};
+use crate::batch::{Batching, Kept, run_batches};
 use crate::event::Event;
 use crate::limits::EventLimits;
 use crate::metrics::AuditMetrics;
 use base_task::Tasks;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+/// Events that a blocking backend records at the same time. Further requests wait for their turn.
+const BLOCKING_EVENTS: usize = 4096;
+/// Bytes of events that wait in a buffer, in units of [`UNIT`].
+const BUFFER_UNITS: usize = 256 * 1024;
+const UNIT: usize = 1024;
 
 /// The relation between a request and the recording of its events.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,26 +28,97 @@ pub enum Mode {
 
 /// A backend with its mode.
 pub struct Sink {
-    backend: Arc<dyn Backend>,
+    recorder: Arc<Recorder>,
     /// The buffer, in batch mode.
-    buffer: Option<mpsc::Sender<Arc<Event>>>,
+    buffer: Option<Buffer>,
     rejects: bool,
     limits: Option<EventLimits>,
-    metrics: Arc<AuditMetrics>,
-    tasks: Tasks,
 }
 
-/// An event that a sink is recording.
+/// Records events one by one, in tasks of their own.
+struct Recorder {
+    backend: Arc<dyn Backend>,
+    metrics: Arc<AuditMetrics>,
+    tasks: Tasks,
+    turns: Arc<Semaphore>,
+}
+
+/// Events that wait for a batch, limited in number and in bytes.
+struct Buffer {
+    sender: mpsc::Sender<Kept>,
+    units: Arc<Semaphore>,
+}
+
+impl Buffer {
+    /// Keeps an event; returns false if there is no room.
+    fn keep(&self, event: Arc<Event>) -> bool {
+        let units = 1 + event.bodies_length() / UNIT;
+        // The largest event fits in an empty buffer.
+        let units = u32::try_from(units.min(BUFFER_UNITS)).unwrap_or(u32::MAX);
+        let Ok(room) = self.units.clone().try_acquire_many_owned(units) else {
+            return false;
+        };
+        self.sender.try_send(Kept { event, _room: room }).is_ok()
+    }
+}
+
+/// An event that a blocking sink is recording.
 pub(crate) struct Pending {
-    recorded: oneshot::Receiver<bool>,
+    state: State,
+    recorder: Arc<Recorder>,
     rejects: bool,
+}
+
+enum State {
+    Recording(oneshot::Receiver<bool>),
+    /// Too many events are being recorded.
+    Waiting(Arc<Event>),
+    Done,
 }
 
 impl Pending {
     /// Waits for the recording; returns false if the request must be rejected.
-    pub(crate) async fn wait(self) -> bool {
-        let is_recorded = self.recorded.await.unwrap_or(false);
+    pub(crate) async fn wait(mut self) -> bool {
+        if let State::Waiting(event) = &self.state {
+            // An error means that the server stops: the semaphore is never closed.
+            if let Ok(turn) = self.recorder.turns.clone().acquire_owned().await {
+                self.state = State::Recording(self.recorder.record(event.clone(), turn));
+            }
+        }
+        let is_recorded = match &mut self.state {
+            State::Recording(recorded) => recorded.await.unwrap_or(false),
+            State::Waiting(_) | State::Done => false,
+        };
+        self.state = State::Done;
         is_recorded || !self.rejects
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let State::Waiting(_) = self.state {
+            let why = "too many events wait for the backend";
+            self.recorder.metrics.report_failure("buffered", 1, &why);
+        }
+    }
+}
+
+impl Recorder {
+    /// Records an event in a task, because the future of a request is dropped when its client
+    /// leaves.
+    fn record(&self, event: Arc<Event>, turn: OwnedSemaphorePermit) -> oneshot::Receiver<bool> {
+        let (backend, metrics) = (self.backend.clone(), self.metrics.clone());
+        let (done, recorded) = oneshot::channel();
+        self.tasks.spawn_isolated("audit event", async move {
+            let outcome = backend.process_events(&[event]).await;
+            if let Err(error) = &outcome {
+                metrics.report_failure(backend.name(), 1, error);
+            }
+            drop(turn);
+            // The request may have ended meanwhile.
+            let _ = done.send(outcome.is_ok());
+        });
+        recorded
     }
 }
 
@@ -66,43 +143,43 @@ impl Sink {
                     tasks.shutdown().clone(),
                 );
                 tasks.spawn("audit batches", work);
-                Some(sender)
+                let units = Arc::new(Semaphore::new(BUFFER_UNITS));
+                Some(Buffer { sender, units })
             }
             Mode::Blocking | Mode::BlockingStrict => None,
         };
-        Sink {
+        let recorder = Arc::new(Recorder {
             backend,
+            metrics: metrics.clone(),
+            tasks: tasks.clone(),
+            turns: Arc::new(Semaphore::new(BLOCKING_EVENTS)),
+        });
+        Sink {
+            recorder,
             buffer,
             rejects,
             limits,
-            metrics: metrics.clone(),
-            tasks: tasks.clone(),
         }
     }
 
-    /// Records an event as the mode says. A task of its own does that, because the future of a
-    /// request is dropped when its client leaves.
+    /// Records an event as the mode says.
     pub(crate) fn send(&self, event: &Arc<Event>) -> Option<Pending> {
         let event = self.fit(event)?;
+        let recorder = &self.recorder;
         if let Some(buffer) = &self.buffer {
-            if buffer.try_send(event).is_err() {
-                self.metrics
-                    .report_failure("buffered", 1, &"audit buffer queue blocked");
+            if !buffer.keep(event) {
+                let why = "audit buffer queue blocked";
+                recorder.metrics.report_failure("buffered", 1, &why);
             }
             return None;
         }
-        let (backend, metrics) = (self.backend.clone(), self.metrics.clone());
-        let (done, recorded) = oneshot::channel();
-        self.tasks.spawn_isolated("audit event", async move {
-            let outcome = backend.process_events(&[event]).await;
-            if let Err(error) = &outcome {
-                metrics.report_failure(backend.name(), 1, error);
-            }
-            // The request may have ended meanwhile.
-            let _ = done.send(outcome.is_ok());
-        });
+        let state = match recorder.turns.clone().try_acquire_owned() {
+            Ok(turn) => State::Recording(recorder.record(event, turn)),
+            Err(_) => State::Waiting(event),
+        };
         Some(Pending {
-            recorded,
+            state,
+            recorder: recorder.clone(),
             rejects: self.rejects,
         })
     }
@@ -114,7 +191,7 @@ impl Sink {
         let fitting = limits.fit_event(event);
         if fitting.is_none() {
             let why = "event is too large even after truncating";
-            self.metrics.report_failure("truncate", 1, &why);
+            self.recorder.metrics.report_failure("truncate", 1, &why);
         }
         fitting
     }

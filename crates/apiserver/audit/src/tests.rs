@@ -10,6 +10,7 @@ use api_meta::ApiError;
 use apiserver_request::{Attributes, AuditAnnotations, annotate_audit, annotate_audit_content};
 use base_task::{CancellationToken, Tasks};
 use bytes::Bytes;
+use futures::FutureExt;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -93,6 +94,7 @@ fn facts() -> RequestFacts {
             ..ObjectReference::default()
         }),
         received: "2026-01-02T03:04:05.000006Z".parse().unwrap(),
+        is_anonymous: false,
     }
 }
 
@@ -271,6 +273,68 @@ async fn event_of_a_client_that_leaves_is_recorded() {
             .collect();
         assert_eq!(stages, [stage]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_beyond_the_limit_of_a_slow_backend_wait_or_are_counted() {
+    let slow = Memory {
+        delay: Duration::from_secs(5),
+        ..Memory::default()
+    };
+    let setup = start("{level: Metadata}", slow, Mode::Blocking, None);
+    let records: Vec<_> = (0..4098).filter_map(|_| setup.begin()).collect();
+    let mut left: Vec<_> = records
+        .iter()
+        .map(|record| Box::pin(record.send_complete(200)))
+        .collect();
+    for sending in &mut left {
+        assert!(sending.now_or_never().is_none());
+    }
+    let waiting = left.pop().unwrap();
+    drop(left);
+    waiting.await;
+    assert!(setup.tasks.wait(Duration::from_secs(30)).await);
+    assert_eq!(
+        setup.take().len(),
+        4097,
+        "one client has left while it waited"
+    );
+    let mut page = base_telemetry::MetricsPage::default();
+    setup.metrics.write_metrics(&mut page);
+    let page = page.finish();
+    assert!(
+        page.contains("error_total{plugin=\"buffered\"} 1"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn buffer_is_limited_in_bytes() {
+    let batching = Batching {
+        buffer: 1000,
+        batch: 1000,
+        wait: Duration::from_secs(3600),
+        throttle: None,
+        concurrent: 1,
+    };
+    let setup = start(
+        "{level: Request}",
+        Memory::default(),
+        Mode::Batch(batching),
+        None,
+    );
+    let body = vec![b' '; 100 << 20];
+    for _ in 0..3 {
+        let record = setup.begin().unwrap();
+        record.set_request_object(&json!({}), || [b"\"", &body[..], b"\""].concat());
+        record.send_complete(200).await;
+    }
+    let mut page = base_telemetry::MetricsPage::default();
+    setup.metrics.write_metrics(&mut page);
+    assert!(
+        page.finish().contains("error_total{plugin=\"buffered\"} 1"),
+        "256 MiB hold two"
+    );
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use crate::server::Server;
 use api_meta::ApiError;
 use api_meta::text::truncate_text;
 use apiserver_audit::{ObjectReference, Record, RequestFacts, UserInfo};
-use apiserver_request::AuditAnnotations;
+use apiserver_request::{AuditAnnotations, User};
 use http::{Response, StatusCode};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ pub async fn collect_annotations<T>(
     }
 }
 
-/// Characters of the path, and addresses, in the event of a request that is not authenticated:
-/// anyone may send such requests, and many long ones would rotate the log away.
-const UNAUTHENTICATED_URI: usize = 1024;
-const UNAUTHENTICATED_ADDRESSES: usize = 8;
+/// Bytes of each text that an anonymous client has chosen, and addresses, in its events. Anyone may
+/// send such requests, and many long events would rotate the log away.
+const ANONYMOUS_TEXT: usize = 512;
+const ANONYMOUS_ADDRESSES: usize = 8;
 
 /// Begins the audit of a request whose user is known.
 ///
@@ -52,8 +52,9 @@ pub async fn begin_audit(server: &Server, context: &mut Context) -> Result<(), A
 pub async fn audit_unauthenticated(server: &Server, context: &Context, error: &ApiError) {
     if let Some(record) = begin_record(server, context, None) {
         record.set_status(&error.status());
-        record.send_started(error.code()).await;
+        // Before the wait, in which the client may leave: there is one event only.
         record.discard();
+        record.send_started(error.code()).await;
     }
 }
 
@@ -87,25 +88,61 @@ pub async fn audit_panic(context: &mut Context) {
 }
 
 fn collect_facts(context: &Context, user: Option<UserInfo>) -> RequestFacts {
+    let mut facts = collect_all_facts(context, user);
+    let user = facts.user.as_ref();
+    if user.is_none_or(|user| user.username == User::ANONYMOUS) {
+        facts.is_anonymous = true;
+        shorten_facts(&mut facts);
+    }
+    facts
+}
+
+/// Shortens what an anonymous client has chosen.
+fn shorten_facts(facts: &mut RequestFacts) {
+    let shorten = |text: &mut String| {
+        text.truncate(truncate_text(text, ANONYMOUS_TEXT).len());
+    };
+    [&mut facts.uri, &mut facts.verb, &mut facts.user_agent]
+        .into_iter()
+        .for_each(shorten);
+    if let Some(object) = &mut facts.object {
+        let ObjectReference {
+            resource,
+            namespace,
+            name,
+            api_group,
+            api_version,
+            subresource,
+            ..
+        } = object;
+        [
+            resource,
+            namespace,
+            name,
+            api_group,
+            api_version,
+            subresource,
+        ]
+        .into_iter()
+        .for_each(shorten);
+    }
+    let surplus = facts.source_ips.len().saturating_sub(ANONYMOUS_ADDRESSES);
+    // The last ones are nearest to this server.
+    facts.source_ips.drain(..surplus);
+}
+
+fn collect_all_facts(context: &Context, user: Option<UserInfo>) -> RequestFacts {
     let info = &context.info;
     let query = match context.raw_query.as_str() {
         "" => String::new(),
         query => format!("?{query}"),
     };
-    let mut uri = format!("{}{query}", context.raw_path);
-    let mut source_ips = list_source_addresses(context);
-    if user.is_none() {
-        uri = truncate_text(&uri, UNAUTHENTICATED_URI).to_owned();
-        let surplus = source_ips.len().saturating_sub(UNAUTHENTICATED_ADDRESSES);
-        // The last ones are nearest to this server.
-        source_ips.drain(..surplus);
-    }
     RequestFacts {
         audit_id: context.audit_id.to_str().unwrap_or_default().to_owned(),
-        uri,
+        uri: format!("{}{query}", context.raw_path),
         verb: info.verb.clone(),
         user,
-        source_ips,
+        source_ips: list_source_addresses(context),
         user_agent: context.header("user-agent").to_owned(),
         object: info.is_resource.then(|| ObjectReference {
             resource: info.resource.clone(),
@@ -117,6 +154,7 @@ fn collect_facts(context: &Context, user: Option<UserInfo>) -> RequestFacts {
             ..ObjectReference::default()
         }),
         received: context.received,
+        is_anonymous: false,
     }
 }
 

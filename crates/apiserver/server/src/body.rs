@@ -1,7 +1,7 @@
 //! Request and response bodies.
 
 use crate::response_budget::CountedResponse;
-use crate::short_requests::ShortRequest;
+use crate::short_requests::SentResponse;
 use api_meta::{ApiError, Reason};
 use apiserver_audit::Record;
 use apiserver_request::User;
@@ -53,8 +53,8 @@ pub struct Body {
     uncounted: usize,
     /// The audit of a long response, which ends with the body.
     _record: Option<Arc<Record>>,
-    /// The request, which is in flight until the body is sent.
-    _request: Option<ShortRequest>,
+    /// Counts the response until the body is sent.
+    _sent: Option<SentResponse>,
 }
 
 enum Source {
@@ -72,7 +72,7 @@ pub fn full_body(bytes: impl Into<Bytes>) -> Body {
         uncounted: bytes.len(),
         source: Source::Bytes(bytes),
         _record: None,
-        _request: None,
+        _sent: None,
     }
 }
 
@@ -82,7 +82,7 @@ pub fn shared_body(bytes: Bytes) -> Body {
         source: Source::Bytes(bytes),
         uncounted: 0,
         _record: None,
-        _request: None,
+        _sent: None,
     }
 }
 
@@ -98,7 +98,7 @@ where
         },
         uncounted: size,
         _record: None,
-        _request: None,
+        _sent: None,
     }
 }
 
@@ -116,10 +116,10 @@ impl Body {
         }
     }
 
-    /// Keeps a request with a time limit in flight until the body is sent or dropped.
-    pub fn with_request(self, request: Option<ShortRequest>) -> Self {
+    /// Counts the response as being sent until the body is sent or dropped.
+    pub fn with_sent(self, sent: Option<SentResponse>) -> Self {
         Body {
-            _request: request,
+            _sent: sent,
             ..self
         }
     }

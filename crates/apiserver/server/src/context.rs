@@ -177,7 +177,7 @@ impl Context {
 /// Returns the identifier that the client sent, or a new one.
 fn choose_audit_id(headers: &HeaderMap) -> HeaderValue {
     // Bounded, because both sides log it.
-    let is_usable = |id: &&HeaderValue| id.len() <= 64 && id.to_str().is_ok();
+    let is_usable = |id: &&HeaderValue| (1..=64).contains(&id.len()) && id.to_str().is_ok();
     let given = headers.get("audit-id").filter(is_usable).cloned();
     given
         .or_else(|| random_uuid().try_into().ok())

@@ -102,7 +102,8 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
         begun.elapsed(),
     );
     limit_response(&server, &context, &response, begun);
-    response.map(|body| body.with_request(short))
+    let sent = short.map(|request| server.inflight.short.begin_sending(request));
+    response.map(|body| body.with_sent(sent))
 }
 
 /// Builds the response of a request that failed. A client that accepts no known form still gets its

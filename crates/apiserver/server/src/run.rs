@@ -437,12 +437,12 @@ async fn serve_until(
     Ok(())
 }
 
-/// Waits until the responses of the requests in flight are sent, each within its timeout. Requests
-/// without a timeout have [`LONG_DRAIN`].
+/// Waits until the requests in flight are handled, each within its timeout. Requests without a
+/// timeout, and clients that do not read their response, have [`LONG_DRAIN`].
 async fn wait_drained(closing: CancellationToken, server: Arc<Server>) {
     closing.cancelled().await;
     tokio::time::sleep(LONG_DRAIN).await;
-    server.inflight.short.wait_idle().await;
+    server.inflight.short.wait_idle(LONG_DRAIN).await;
     tokio::time::sleep(LAST_SENDING).await;
 }
 

@@ -133,7 +133,7 @@ pub fn authentication_config() -> String {
 }
 
 /// Returns the API server's audit policy: the metadata of writes, of access to Secrets, and of what
-/// people and other programs read.
+/// users and other programs read.
 #[must_use]
 pub fn audit_policy() -> String {
     const READS: [&str; 3] = ["get", "list", "watch"];

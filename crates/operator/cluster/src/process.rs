@@ -36,6 +36,12 @@ pub(crate) fn choose_grace(name: &str) -> Duration {
     }
 }
 
+/// Returns how much longer a component of this name may take to end than others. A command that
+/// waits for its replacement waits so much longer.
+pub(crate) fn choose_extra_grace(name: &str) -> Duration {
+    choose_grace(name).saturating_sub(GRACE)
+}
+
 /// The record of a started process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {

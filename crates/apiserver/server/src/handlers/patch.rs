@@ -6,6 +6,7 @@ use crate::audit_record::audit_patch;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode::{self, strict_text};
+use crate::encode::encode_value;
 use crate::negotiate::{Formats, media_type, unsupported_media_type};
 use crate::respond;
 use crate::server::Server;
@@ -44,7 +45,7 @@ enum Kind {
 impl Patch {
     /// Parses a patch by its Content-Type.
     pub fn parse(context: &Context, resource: &Resource, body: Bytes) -> Result<Self, ApiError> {
-        audit_patch(context, || json_body(&body));
+        audit_patch(context, || Some(encode_value(&json::parse(&body).ok()?)));
         // The merge keys of a strategic merge patch are those of messages, which custom resources
         // do not have.
         let strategic = resource.schema.has_protobuf();
@@ -125,12 +126,6 @@ fn unsupported_patch(strategic: bool, formats: Formats) -> ApiError {
     accepted.push(apply::YAML);
     accepted.extend(formats.cbor.then_some(apply::CBOR));
     unsupported_media_type(&accepted)
-}
-
-/// Returns a body that is JSON: only that can be a part of an event.
-fn json_body(body: &[u8]) -> Option<Vec<u8>> {
-    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
-    is_json.then(|| body.to_vec())
 }
 
 /// Handles PATCH of an object, or of a subresource whose body is the object.

@@ -53,6 +53,11 @@ impl Audited {
             .unwrap_or_default()
     }
 
+    fn last_line(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap();
+        text.lines().last().unwrap_or_default().to_owned()
+    }
+
     fn count(&self) -> usize {
         std::fs::read_to_string(&self.log).unwrap().lines().count()
     }
@@ -219,4 +224,53 @@ async fn policy_selects_requests() {
     let event = audited.last_events("ResponseComplete");
     assert_eq!(event["requestURI"], "/version");
     assert_eq!(event.get("objectRef"), None);
+}
+
+/// A line of the log is one event: no client adds lines or breaks those of others.
+#[tokio::test]
+async fn patch_is_recorded_as_compact_json() {
+    let audited = start_audited("{level: Request, verbs: [patch]}", &[]).await;
+    audited.server.create_map("a").await;
+    let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
+    let event = "{\"kind\":\"Event\",\"auditID\":\"forged\"}";
+    for (body, recorded) in [
+        (format!("{{\"data\":\n{event}\n}}").into_bytes(), true),
+        // As in Go, bytes that are no text are replaced.
+        (b"{\"data\": \"\xff\"}".to_vec(), true),
+        (br#"{"data": "\ud800"}"#.to_vec(), false),
+        (deep.into_bytes(), false),
+    ] {
+        let before = audited.count();
+        let patch = request("PATCH", &format!("{MAPS}/a"))
+            .header("content-type", "application/merge-patch+json");
+        audited.server.send(patch, body).await;
+        assert_eq!(audited.count(), before + 2, "one line for each stage");
+        let event = audited.last_events("ResponseComplete");
+        assert_eq!(event["verb"], "patch");
+        assert_eq!(event.get("requestObject").is_some(), recorded, "{event}");
+    }
+}
+
+#[tokio::test]
+async fn event_of_an_anonymous_client_is_short() {
+    let audited = start_audited("{level: RequestResponse}", &[]).await;
+    let long = "x".repeat(20_000);
+    for path in [
+        format!("/api/v1/namespaces/{long}"),
+        format!("/livez?{long}"),
+        format!("/version?timeout={long}"),
+    ] {
+        let forwarded = vec!["2001:db8::1"; 1000].join(",");
+        let sent = Request::builder()
+            .uri(&path)
+            .header("x-forwarded-for", forwarded);
+        audited.server.send(sent, "").await;
+        let line = audited.last_line();
+        assert!(
+            line.len() < 5000,
+            "{} bytes for {}",
+            line.len(),
+            &path[..20]
+        );
+    }
 }

@@ -168,8 +168,9 @@ impl Builder<'_> {
             format!("--authentication-config={}", path_text(&authentication)),
             format!("--audit-policy-file={}", path_text(&audit_policy)),
             format!("--audit-log-path={}", path_text(&self.layout.audit_log())),
-            // With the current file, at most 1.1 GB.
+            // With the current file, at most 1.1 GiB before the compression.
             "--audit-log-maxbackup=10".to_owned(),
+            "--audit-log-compress=true".to_owned(),
             // With these, other machines join. Without a token's Secret they give no access.
             "--enable-bootstrap-token-auth=true".to_owned(),
             // Only the aggregation proxy may name users; other certificates of its CA may not.

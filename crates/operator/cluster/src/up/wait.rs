@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::plan::{Process, Ready};
-use crate::process::{Record, read_boot_time};
+use crate::process::{Record, choose_extra_grace, read_boot_time};
 use crate::settings::Settings;
 use crate::supervisor::is_ready;
 
@@ -68,7 +68,9 @@ pub async fn wait_for_replacement(process: &Process, layout: &Layout) -> Result<
     let what = format!("the restart of {}", process.name);
     let (log, record) = (layout.log(&process.name), layout.record(&process.name));
     let is_current = |found: Record| found.stamp == process.stamp && found.is_alive();
-    wait_until(&what, 60, &log, async || {
+    // The old process may still handle requests.
+    let limit = 60 + choose_extra_grace(&process.name).as_secs();
+    wait_until(&what, limit, &log, async || {
         Record::load(&record).is_some_and(is_current)
     })
     .await

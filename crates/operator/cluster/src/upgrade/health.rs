@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::files::read_last_line;
 use crate::layout::Layout;
 use crate::plan::Process;
-use crate::process::Record;
+use crate::process::{Record, choose_extra_grace};
 use crate::settings::Settings;
 use crate::supervisor::is_ready;
 use crate::up::wait::{http_ok, is_node_ready_of};
@@ -67,7 +67,9 @@ impl<'a> HealthChecks<'a> {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        let ended = tokio::time::timeout(self.timeout, healthy).await;
+        // The former process may still handle requests.
+        let limit = self.timeout + choose_extra_grace(&process.name);
+        let ended = tokio::time::timeout(limit, healthy).await;
         ended.map_err(|_| self.describe_failure(process))
     }
 
