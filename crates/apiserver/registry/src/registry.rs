@@ -1,7 +1,7 @@
 //! The registry and its options.
 
 use crate::allocators::Allocators;
-use crate::services::FindingQueue;
+use crate::services::finding_queue::FindingQueue;
 use crate::step_metrics::{ADMISSION, Step, StepLabels, StepMetrics};
 use crate::write::Write;
 use api_kinds::Resource;

@@ -7,7 +7,7 @@
 
 mod addresses;
 mod families;
-mod finding_queue;
+pub(crate) mod finding_queue;
 mod findings;
 mod ports;
 mod repair;
@@ -15,7 +15,6 @@ mod spec;
 
 pub use addresses::first_address;
 
-pub(crate) use finding_queue::FindingQueue;
 #[cfg(test)]
 pub(crate) use repair::Leaks;
 
