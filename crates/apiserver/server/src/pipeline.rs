@@ -1,4 +1,4 @@
-//! The handler chain: request info, authentication, impersonation, concurrency limit, flow
+//! The handler chain: request info, authentication, audit, impersonation, concurrency limit, flow
 //! classification, authorization, then the handler of the path (admission and the registry follow
 //! inside writes).
 
