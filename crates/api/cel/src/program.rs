@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::ast::{Expr, ExprKind};
 use crate::budget::Budget;
 use crate::check::{Checked, check};
 use crate::cost::Range;
@@ -18,6 +19,7 @@ use crate::standard::{optional_library, standard_library, two_variables_library}
 use crate::types::Type;
 use crate::validators::check_formats;
 use crate::value::Value;
+use crate::walk::visit;
 
 /// The declarations that expressions can refer to. A clone is cheap.
 #[derive(Debug, Clone)]
@@ -125,6 +127,28 @@ impl Program {
     /// Estimates the cost of an evaluation.
     pub fn estimate_cost(&self, sizes: &dyn SizeEstimates) -> Range {
         estimate(&self.checked, sizes)
+    }
+
+    /// Reports whether the expression selects a field of a variable: `claims.email`,
+    /// `claims.?email`, or a presence test of either.
+    pub fn selects_field(&self, variable: &str, field: &str) -> bool {
+        let is_variable =
+            |expr: &Expr| matches!(&expr.kind, ExprKind::Ident(name) if name == variable);
+        let mut found = false;
+        visit(&self.checked.expr, &mut |expr| {
+            found |= match &expr.kind {
+                ExprKind::Select(select) => select.field == field && is_variable(&select.operand),
+                ExprKind::Call(call) if call.function == "_?._" => match &*call.arguments {
+                    [operand, literal] => {
+                        is_variable(operand)
+                            && matches!(&literal.kind, ExprKind::Literal(name) if name.as_str() == Some(field))
+                    }
+                    _ => false,
+                },
+                _ => false,
+            };
+        });
+        found
     }
 
     /// Reports whether the expression refers to a variable.
