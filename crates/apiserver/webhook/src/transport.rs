@@ -24,8 +24,8 @@ use base_task::Tasks;
 use bytes::Bytes;
 use call::{Call, Reply};
 use connector::Route;
-use http::Uri;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use http::{Method, Uri};
 use parking_lot::Mutex;
 use pool::Pool;
 use proxy::ProxyRules;
@@ -152,10 +152,54 @@ impl Transport {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let uri = &uri;
-        let call = Call { uri, headers, body };
+        let call = Call {
+            method: Method::POST,
+            uri: &uri,
+            headers,
+            body,
+        };
         let reply = client.pool.send(&call).await;
         check_status(reply.map_err(|error| failed(error.describe()))?)
+    }
+
+    /// Gets the body at a URL of the endpoint's server, for keys of token issuers. Redirects are
+    /// not followed.
+    ///
+    /// # Errors
+    /// As [`Transport::post_json`].
+    pub async fn get_json(
+        &self,
+        endpoint: &Endpoint,
+        url: &str,
+        timeout: Duration,
+    ) -> Result<Bytes, CallError> {
+        let failed = |why: String| CallError::Failed {
+            url: url.to_owned(),
+            why,
+        };
+        let exchange = async {
+            let client = self.find_client(endpoint)?;
+            let uri: Uri = url
+                .parse()
+                .map_err(|e: http::uri::InvalidUri| failed(e.to_string()))?;
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+            headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver"));
+            let call = Call {
+                method: Method::GET,
+                uri: &uri,
+                headers,
+                body: Bytes::new(),
+            };
+            let reply = client.pool.send(&call).await;
+            check_status(reply.map_err(|error| failed(error.describe()))?)
+        };
+        match tokio::time::timeout(timeout, exchange).await {
+            Ok(done) => done,
+            Err(_) => Err(CallError::Deadline {
+                url: url.to_owned(),
+            }),
+        }
     }
 
     /// Returns the client of a server, which has its open connections. A rotated certificate makes

@@ -11,8 +11,9 @@ use hyper::body::Incoming;
 /// takes 4 MiB.
 pub const MAX_RESPONSE: usize = 8 * 1024 * 1024;
 
-/// A POST request.
+/// A request.
 pub struct Call<'a> {
+    pub method: Method,
     pub uri: &'a Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -73,7 +74,7 @@ impl Call<'_> {
     pub fn build_http1(&self) -> Result<Request<Full<Bytes>>, http::Error> {
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut request = Request::builder()
-            .method(Method::POST)
+            .method(self.method.clone())
             .uri(path)
             .body(Full::new(self.body.clone()))?;
         *request.headers_mut() = self.headers.clone();
@@ -90,13 +91,16 @@ impl Call<'_> {
     /// Builds the head of the request with the whole URL as its target.
     pub fn build_http2(&self) -> Result<Request<()>, http::Error> {
         let mut request = Request::builder()
-            .method(Method::POST)
+            .method(self.method.clone())
             .uri(self.uri.clone())
             .version(http::Version::HTTP_2)
             .body(())?;
         *request.headers_mut() = self.headers.clone();
-        let length = HeaderValue::from(self.body.len());
-        request.headers_mut().insert(CONTENT_LENGTH, length);
+        // A GET has no content (RFC 9110, section 8.6).
+        if !self.body.is_empty() {
+            let length = HeaderValue::from(self.body.len());
+            request.headers_mut().insert(CONTENT_LENGTH, length);
+        }
         Ok(request)
     }
 }
