@@ -274,6 +274,11 @@ impl Errors {
         self.0.len()
     }
 
+    /// Returns whether there are no errors.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds an error for a missing value.
     pub fn required(&mut self, path: &Path<'_>, detail: impl Into<String>) {
         self.add(ErrorKind::Required, path, None, detail);

@@ -46,7 +46,7 @@ pub(super) fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mu
     // could never be removed from it.
     let mut before = Errors::default();
     validate_spec(o, &options, tolerances, &mut before);
-    tolerances.invalid_template = before.len() > 0;
+    tolerances.invalid_template = !before.is_empty();
     validate_spec(n, &options, tolerances, errors);
     let rest = |spec: &Value| {
         let mut spec = spec.clone();

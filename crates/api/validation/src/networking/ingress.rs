@@ -44,7 +44,7 @@ impl Options {
         let has_invalid_rule = |rule: &Value| {
             let mut errors = Errors::default();
             validate_http(rule, &Path::ROOT, &mut errors);
-            errors.len() > 0
+            !errors.is_empty()
         };
         Self {
             allows_secret_names: secrets

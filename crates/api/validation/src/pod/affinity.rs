@@ -102,7 +102,7 @@ pub fn has_invalid_pod_selectors(spec: &Value) -> bool {
             }
         }
     }
-    errors.len() > 0
+    !errors.is_empty()
 }
 
 // An empty term matches no node, unlike an empty label selector.

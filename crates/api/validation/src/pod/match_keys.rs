@@ -88,5 +88,5 @@ pub fn has_invalid_match_keys(spec: &Value) -> bool {
         });
         validate_match_keys(&alone, &Path::ROOT, &mut errors);
     }
-    errors.len() > 0
+    !errors.is_empty()
 }

@@ -177,5 +177,5 @@ pub fn has_non_local_token(spec: &Value) -> bool {
         let token = get(source, "serviceAccountToken");
         validate_non_reserved_path(text(token, "path"), &Path::ROOT, &mut errors);
     }
-    errors.len() > 0
+    !errors.is_empty()
 }

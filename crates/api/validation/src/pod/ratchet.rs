@@ -53,5 +53,5 @@ fn sets_host_sysctls(spec: &Value) -> bool {
     for sysctl in list(get(spec, "securityContext"), "sysctls") {
         security::validate_host_sysctl(text(sysctl, "name"), spec, &Path::ROOT, &mut errors);
     }
-    errors.len() > 0
+    !errors.is_empty()
 }

@@ -200,7 +200,7 @@ pub fn has_invalid_spread_selectors(spec: &Value) -> bool {
         let selector = get(constraint, "labelSelector");
         selector::validate_label_selector(selector, &Path::ROOT, &mut errors);
     }
-    errors.len() > 0
+    !errors.is_empty()
 }
 
 /// Validates readiness gates.
