@@ -1,6 +1,8 @@
 //! The authenticators in order, built from options.
 
+use crate::anonymous::Anonymous;
 use crate::bootstrap_token::BootstrapTokens;
+use crate::jwt::JwtTokens;
 use crate::life::CertificateLife;
 use crate::options_error::OptionsError;
 use crate::request_header::{HeaderAuthenticator, RequestHeader};
@@ -15,28 +17,6 @@ use std::sync::Arc;
 /// The group of every authenticated user.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
-/// Paths that accept requests without credentials.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Anonymous {
-    /// All paths; authorization decides.
-    AllPaths,
-    /// Exactly these paths.
-    Paths(Vec<String>),
-    /// No path.
-    #[default]
-    Disabled,
-}
-
-impl Anonymous {
-    fn allows_path(&self, path: &str) -> bool {
-        match self {
-            Anonymous::AllPaths => true,
-            Anonymous::Paths(paths) => paths.iter().any(|allowed| allowed == path),
-            Anonymous::Disabled => false,
-        }
-    }
-}
-
 /// Options of authentication.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -50,6 +30,8 @@ pub struct Options {
     pub bootstrap_tokens: bool,
     /// `--service-account-*`
     pub service_accounts: Option<ServiceAccounts>,
+    /// `--authentication-config` or `--oidc-*`
+    pub jwt: Option<Arc<JwtTokens>>,
     /// `--anonymous-auth` or an AuthenticationConfiguration.
     pub anonymous: Anonymous,
 }
@@ -61,6 +43,7 @@ pub struct Authn {
     tokens: Vec<Arc<dyn Authenticator>>,
     accounts: Option<Arc<AccountTokens>>,
     issuer: Option<Arc<TokenIssuer>>,
+    jwt: Option<Arc<JwtTokens>>,
     anonymous: Anonymous,
 }
 
@@ -91,12 +74,17 @@ impl Authn {
         if options.bootstrap_tokens {
             tokens.push(Arc::new(BootstrapTokens::new(objects)));
         }
+        // Last, as upstream: only these may have to wait for another server.
+        if let Some(jwt) = &options.jwt {
+            tokens.push(jwt.clone());
+        }
         Ok(Arc::new(Authn {
             certificates,
             life,
             tokens,
             accounts,
             issuer,
+            jwt: options.jwt,
             anonymous: options.anonymous,
         }))
     }
@@ -124,6 +112,11 @@ impl Authn {
     /// Returns the histogram of remaining lifetimes of client certificates.
     pub fn certificate_life(&self) -> Histogram {
         self.life.histogram()
+    }
+
+    /// Returns the authenticator of other issuers' tokens.
+    pub fn jwt(&self) -> Option<&JwtTokens> {
+        self.jwt.as_deref()
     }
 
     /// Returns the verifier of ServiceAccount tokens.
@@ -181,25 +174,5 @@ impl Authenticator for Authn {
             (Ok(None), Some(e)) | (Err(e), _) => Err(e),
             (Ok(None), None) => Ok(None),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn anonymous_paths_are_exact() {
-        let health = Anonymous::Paths(vec!["/livez".into()]);
-        for (path, expect) in [
-            ("/livez", true),
-            ("/livez/etcd", false),
-            ("/livezz", false),
-            ("/api", false),
-        ] {
-            assert_eq!(health.allows_path(path), expect, "{path}");
-        }
-        assert!(Anonymous::AllPaths.allows_path("/api"));
-        assert!(!Anonymous::Disabled.allows_path("/livez"));
     }
 }

@@ -8,10 +8,12 @@
 //! or a log; a request with an invalid token is rejected and never anonymous; front-proxy headers
 //! count only with a certificate of the front proxies' own CA.
 
+mod anonymous;
 mod authn;
 mod bootstrap_token;
 mod ca_bundle;
 mod certificate_files;
+mod jwt;
 mod life;
 mod options_error;
 mod pem_block;
@@ -22,9 +24,15 @@ mod service_account;
 mod token_file;
 mod x509;
 
-pub use authn::{Anonymous, Authn, Options};
+pub use anonymous::Anonymous;
+pub use authn::{Authn, Options};
 pub use ca_bundle::combine_ca_bundles;
 pub use certificate_files::CertificateFiles;
+pub use jwt::{
+    AuthenticationConfiguration, ClaimMappings, ClaimRule, ExtraMapping, FetchError, IssuerConfig,
+    IssuerEnvironment, JwtConfig, JwtMetrics, JwtTokens, KeyFetcher, PrefixedMapping, UidMapping,
+    UserRule, read_authentication_config,
+};
 pub use life::CertificateLife;
 pub use options_error::OptionsError;
 pub use request_header::RequestHeader;

@@ -3,7 +3,7 @@
 
 mod cluster_authentication_trust;
 mod endpoints;
-mod identity;
+pub mod identity;
 mod objects;
 mod rbac;
 mod run;

@@ -18,6 +18,9 @@ pub fn respond_metrics(server: &Server) -> Response<Body> {
     server.metrics.write_activity(&mut page);
     write_stored_objects(&mut page, server);
     server.metrics.write_authentication(&mut page);
+    if let Some(jwt) = server.authn.jwt() {
+        jwt.metrics().write_metrics(&mut page);
+    }
     write_parts(&mut page, server);
     server.webhook_metrics.write_metrics(&mut page);
     server.conversion_metrics.write_metrics(&mut page);

@@ -1,11 +1,13 @@
 //! The command line: upstream's flags, with their defaults.
 
 use crate::audit_flags::AuditFlags;
-use crate::authentication_config;
 use crate::credentials::IdentityHeaders;
 use crate::durations::parse_duration;
+use crate::oidc_flags::OidcFlags;
 use anyhow::bail;
-use apiserver_authn::{Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts};
+use apiserver_authn::{
+    Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts, read_authentication_config,
+};
 use apiserver_authz::Mode;
 use apiserver_storage::StoreConfig;
 use base_telemetry::LogOptions;
@@ -106,9 +108,12 @@ pub struct ServerOptions {
     /// AlwaysAllow)
     #[arg(long, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub anonymous_auth: Option<bool>,
-    /// File that lists the paths open to requests without credentials
+    /// File with issuers of tokens and with the paths open to requests without credentials
     #[arg(long)]
     pub authentication_config: Option<PathBuf>,
+    /// One issuer of tokens.
+    #[command(flatten)]
+    pub oidc: OidcFlags,
     /// Keys that verify ServiceAccount tokens
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
@@ -260,6 +265,8 @@ impl ServerOptions {
             token_auth_file: self.token_auth_file.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             service_accounts: accounts.then(|| self.service_accounts()).transpose()?,
+            // Built with the server, because it needs connections.
+            jwt: None,
             anonymous: self.anonymous_access()?,
         })
     }
@@ -268,7 +275,7 @@ impl ServerOptions {
     /// anonymous request would be allowed.
     fn anonymous_access(&self) -> anyhow::Result<Anonymous> {
         let configured = match &self.authentication_config {
-            Some(path) => authentication_config::read_file(path)?,
+            Some(path) => read_authentication_config(path, &self.service_account_issuer)?.anonymous,
             None => None,
         };
         // As upstream, neither has precedence: an operator could not tell which one protects the

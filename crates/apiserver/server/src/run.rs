@@ -17,7 +17,7 @@ use crate::options::ServerOptions;
 
 use crate::response_budget::{BudgetLimits, ResponseBudget};
 use crate::server::Server;
-use crate::{pipeline, policies, quotas, runtime_config, webhooks};
+use crate::{issuers, pipeline, policies, quotas, runtime_config, webhooks};
 use anyhow::Context as _;
 use apiserver_admission as admission;
 use apiserver_audit::{AuditMetrics, Auditor};
@@ -247,7 +247,9 @@ impl<'a> Assembly<'a> {
         // Authentication, authorization and admission read the caches, which spares the store a
         // read per decision.
         let objects: Arc<dyn Objects> = caches.clone();
-        let authn = Authn::new(options.authn_options()?, objects.clone())?;
+        let mut authn_options = options.authn_options()?;
+        authn_options.jwt = issuers::build_tokens(options, &objects, tasks)?;
+        let authn = Authn::new(authn_options, objects.clone())?;
         let authz = Authz::new(&options.authorization_modes()?, &objects);
         Ok(Self {
             options,

@@ -4,7 +4,6 @@ use base_cli::{Unsupported, shared};
 
 const NO_REDIRECTS: &str = "redirects of extension servers are never passed on";
 const NO_PEERS: &str = "requests are not passed on to other API servers";
-const NO_JWT: &str = "tokens of other issuers are not accepted";
 const ONE_VERSION: &str = "no other version is emulated";
 const NO_ELECTION: &str = "there is no coordinated leader election";
 const FIXED_CACHE: &str = "the watch cache keeps all objects and the latest changes of each kind";
@@ -196,15 +195,6 @@ const OWN: &[Unsupported] = &[
         "min-request-timeout",
         "watches without a timeout end after 30 to 60 minutes",
     ),
-    Unsupported::refused("oidc-ca-file", &[""], NO_JWT),
-    Unsupported::refused("oidc-client-id", &[""], NO_JWT),
-    Unsupported::no_effect("oidc-groups-claim", NO_JWT),
-    Unsupported::no_effect("oidc-groups-prefix", NO_JWT),
-    Unsupported::refused("oidc-issuer-url", &[""], NO_JWT),
-    Unsupported::no_effect("oidc-required-claim", NO_JWT),
-    Unsupported::no_effect("oidc-signing-algs", NO_JWT),
-    Unsupported::no_effect("oidc-username-claim", NO_JWT),
-    Unsupported::no_effect("oidc-username-prefix", NO_JWT),
     Unsupported::no_effect("peer-advertise-ip", NO_PEERS),
     Unsupported::no_effect("peer-advertise-port", NO_PEERS),
     Unsupported::no_effect("peer-ca-file", NO_PEERS),

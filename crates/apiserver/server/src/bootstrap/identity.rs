@@ -51,6 +51,11 @@ impl Identity {
         }
     }
 
+    /// Returns the name of the Lease, which identifies the server of this host.
+    pub fn name(&self) -> &str {
+        &self.lease
+    }
+
     fn build_lease(&self) -> Value {
         json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
