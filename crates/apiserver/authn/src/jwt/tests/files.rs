@@ -3,6 +3,7 @@
 use super::{configuration, issuer};
 use crate::anonymous::Anonymous;
 use crate::jwt::file::load_content;
+use crate::jwt::mapping::map_claims;
 use serde_json::{Value, json};
 
 const ACCOUNTS: &str = "https://accounts.example.com";
@@ -325,4 +326,24 @@ fn user_rules_are_typed() {
         let error = load_issuer(json!({"userValidationRules": rules})).unwrap_err();
         assert!(error.contains(expect), "{rules}: {error}");
     }
+}
+
+#[test]
+fn example_of_the_operators_page_is_valid() {
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../docs/operations/authentication.md"
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, example) = page.split_once("```yaml\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let anonymous = load(example).unwrap();
+    let paths = vec!["/livez".to_owned(), "/readyz".to_owned()];
+    assert_eq!(anonymous, Some(Anonymous::Paths(paths)));
+    let loaded = load_content(example.as_bytes().to_vec(), &[]).unwrap();
+    let claims = json!({"aud": "my-cluster", "exp": 2000, "iat": 1000, "hd": "example.com",
+        "sub": "1", "email": "a@example.com", "email_verified": true, "groups": ["dev"]});
+    let user = map_claims(&loaded.issuers[0], claims.as_object().unwrap(), 1500).unwrap();
+    assert_eq!(user.name, "sso:a@example.com");
+    assert_eq!(user.groups, ["sso:dev"]);
 }
