@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use testkit_control_plane::{ControlPlane, Reply, WebhookReply, WebhookServer};
+use testkit_control_plane::{ControlPlane, Options, Reply, WebhookReply, WebhookServer};
 
 /// Longer than the interval in which a file is checked, and than that between two fetches of keys.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -158,6 +158,28 @@ async fn wait_for_status(plane: &ControlPlane, token: &str, status: u16) -> Repl
     }
 }
 
+/// Issues a token of a ServiceAccount: other authenticators get the tokens of other issuers.
+async fn identify_account(plane: &ControlPlane) {
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
+    plane
+        .admin()
+        .post(accounts, &account)
+        .await
+        .expect_success();
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"});
+    let path = format!("{accounts}/bot/token");
+    let issued = plane.admin().post(&path, &request).await.expect_success();
+    let token = issued.json()["status"]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let reply = identify(plane, &token).await.expect_success().json();
+    let name = &reply["status"]["userInfo"]["username"];
+    assert_eq!(*name, "system:serviceaccount:default:bot");
+}
+
 fn encode_json(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
@@ -226,6 +248,7 @@ async fn forged_or_foreign_token_is_no_user() {
         assert!(!reply.text().contains("oidc"), "{case}: {}", reply.text());
     }
     identify(&plane, &good).await.expect_success();
+    identify_account(&plane).await;
     // Forged tokens cause few requests to the issuer.
     assert!(issuer.count_fetches() <= 3, "{}", issuer.count_fetches());
     let metrics = plane.admin().get("/metrics").await.text();
@@ -331,4 +354,17 @@ async fn issuer_of_the_flags_needs_its_required_claim() {
     );
     let other = key.sign(&issuer.claims(&json!({"tenant": "red"})));
     identify(&plane, &other).await.expect_status(401);
+
+    let config = folder.path().join("authentication.json");
+    write_config(&config, &issuer.config("sso:"));
+    let both = Options {
+        api_server: vec![
+            format!("--authentication-config={}", config.display()),
+            "--oidc-issuer-url=https://issuer.example.com".to_owned(),
+            "--oidc-client-id=cluster".to_owned(),
+        ],
+        ..Options::default()
+    };
+    let error = ControlPlane::try_start(&both).await.err();
+    assert!(error.is_some(), "a file and flags together are refused");
 }

@@ -109,6 +109,7 @@ pub fn create_review(minor: u16) -> Environment {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::hosts::STORED_EXPRESSIONS;
 
@@ -142,6 +143,25 @@ mod tests {
             (&review, "request.namespace", false),
         ] {
             assert_eq!(environment.compile(source).is_ok(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn selected_fields_are_found_in_all_forms() {
+        let claims = create_claims(STORED_EXPRESSIONS);
+        for (source, expected) in [
+            ("claims.email", true),
+            ("claims.?email.orValue('')", true),
+            ("has(claims.email)", true),
+            ("claims.all(name, name == claims.email)", true),
+            ("[{'a': claims.email.name}]", true),
+            ("claims.other.email", false),
+            ("claims['email']", false),
+            ("claims.email_verified", false),
+            ("claims.filter(claims, claims == 'email').size() > 0", false),
+        ] {
+            let program = claims.compile(source).unwrap();
+            assert_eq!(program.selects_field(CLAIMS, "email"), expected, "{source}");
         }
     }
 }

@@ -134,3 +134,25 @@ impl IssuerSet {
             .map_err(|error| error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_asymmetric_algorithms_are_accepted() {
+        for (name, is_valid) in [
+            ("RS256", true),
+            ("PS512", true),
+            ("ES384", true),
+            ("ES512", false),
+            ("EdDSA", false),
+            ("HS256", false),
+            ("none", false),
+            ("", false),
+        ] {
+            let parsed = parse_algorithms(&[name.to_owned()]);
+            assert_eq!(parsed.is_ok(), is_valid, "{name}");
+        }
+    }
+}

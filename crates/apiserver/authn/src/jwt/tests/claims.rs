@@ -114,6 +114,7 @@ fn claim_that_is_no_name_is_refused() {
         (json!({}), json!({"sub": 1}), None),
         (json!({}), json!({"sub": ""}), None),
         (by("'x:' + claims.sub"), json!({}), Some("x:s")),
+        (by("claims['a-b']"), json!({"a-b": "x"}), Some("x")),
         (by("claims.exp"), json!({}), None),
         (by("''"), json!({}), None),
         (by("claims.absent"), json!({}), None),
