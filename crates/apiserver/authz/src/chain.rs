@@ -38,6 +38,39 @@ impl FromStr for Mode {
     }
 }
 
+/// A list of modes that can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModesError {
+    /// One of them is unknown.
+    #[error(transparent)]
+    Unknown(#[from] UnknownMode),
+    /// The list is empty.
+    #[error("at least one authorization mode must be given")]
+    Empty,
+    /// One of them is given twice.
+    #[error("the authorization mode {0:?} is given more than once")]
+    Repeated(String),
+}
+
+/// Parses the values of `--authorization-mode`.
+///
+/// # Errors
+/// An unknown or repeated mode, or none at all.
+pub fn parse_modes(names: &[String]) -> Result<Vec<Mode>, ModesError> {
+    let mut modes = Vec::new();
+    for name in names {
+        let mode = name.parse()?;
+        if modes.contains(&mode) {
+            return Err(ModesError::Repeated(name.clone()));
+        }
+        modes.push(mode);
+    }
+    if modes.is_empty() {
+        return Err(ModesError::Empty);
+    }
+    Ok(modes)
+}
+
 /// The authorizers in order. The first one with an opinion decides.
 pub struct Authz {
     members: Vec<Arc<dyn Authorizer>>,
@@ -225,6 +258,20 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(text.parse::<Mode>().ok(), expect, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn modes_that_repeat_or_are_absent_are_rejected() {
+        for (names, accepted) in [
+            (&["Node", "RBAC"][..], true),
+            (&["AlwaysDeny"], true),
+            (&["RBAC", "Node", "RBAC"], false),
+            (&["RBAC", "rbac"], false),
+            (&[], false),
+        ] {
+            let list: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(parse_modes(&list).is_ok(), accepted, "{names:?}");
         }
     }
 }

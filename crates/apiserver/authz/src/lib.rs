@@ -12,7 +12,7 @@ mod message;
 mod node;
 mod rbac;
 
-pub use chain::{AlwaysAllow, Authz, Mode, PrivilegedGroup, UnknownMode};
+pub use chain::{AlwaysAllow, Authz, Mode, ModesError, PrivilegedGroup, UnknownMode, parse_modes};
 pub use escalation::EscalationCheck;
 pub use message::forbidden_error;
 pub use node::{NodeAuthorizer, node_name};

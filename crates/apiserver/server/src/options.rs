@@ -385,13 +385,9 @@ impl ServerOptions {
     /// Returns the authorization modes.
     ///
     /// # Errors
-    /// An unknown mode.
+    /// An unknown or repeated mode, or none at all.
     pub fn authorization_modes(&self) -> anyhow::Result<Vec<Mode>> {
-        Ok(self
-            .authorization_mode
-            .iter()
-            .map(|mode| mode.parse())
-            .collect::<Result<_, _>>()?)
+        Ok(apiserver_authz::parse_modes(&self.authorization_mode)?)
     }
 
     /// Returns the address for other components: the advertised one, the one to listen on, or this
