@@ -93,8 +93,7 @@ impl Authz {
                 }
                 Mode::Node => members.push(NodeAuthorizer::observing(&**objects)),
                 Mode::AlwaysAllow => members.push(Arc::new(AlwaysAllow)),
-                // A chain without an opinion denies, so that this mode needs no member.
-                Mode::AlwaysDeny => {}
+                Mode::AlwaysDeny => members.push(Arc::new(AlwaysDeny)),
             }
         }
         Arc::new(Authz { members, rbac })
@@ -192,6 +191,20 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
+/// Gives the reason for which a chain without an opinion denies a request.
+pub struct AlwaysDeny;
+
+impl Authorizer for AlwaysDeny {
+    fn authorize(&self, _attributes: &Attributes) -> Decision {
+        // As upstream no denial: a later authorizer of the chain may still allow the request.
+        Decision::NoOpinion("Everything is forbidden.".to_owned())
+    }
+
+    fn rules(&self, _user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
+        (Vec::new(), Vec::new(), false)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,5 +286,18 @@ mod tests {
             let list: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(parse_modes(&list).is_ok(), accepted, "{names:?}");
         }
+    }
+
+    #[test]
+    fn always_deny_gives_a_reason_and_leaves_the_decision_to_later_authorizers() {
+        let request = Attributes::default();
+        let reason = Decision::NoOpinion("Everything is forbidden.".into());
+        assert_eq!(AlwaysDeny.authorize(&request), reason);
+        let members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(AlwaysDeny), Arc::new(AlwaysAllow)];
+        let chain = Authz {
+            members,
+            rbac: None,
+        };
+        assert!(matches!(chain.authorize(&request), Decision::Allow(_)));
     }
 }
