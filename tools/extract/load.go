@@ -29,6 +29,8 @@ type goPackage struct {
 	values  map[string]string   // constant name to value
 	about   map[string]string   // "TYPE VALUE" to the constant's sentences, without its name
 	message map[string]map[string]int
+
+	lifecycle map[string]map[string]string // kind to introduced, deprecated, removed and replacement
 }
 
 // goType is a type declaration with its comment lines and file.
@@ -63,6 +65,9 @@ func (w *world) loadPackage(path, folder string) error {
 			return err
 		}
 		p.addFile(parsed)
+	}
+	if err := p.loadLifecycle(folder); err != nil {
+		return err
 	}
 	w.packages[path] = p
 	w.order = append(w.order, path)

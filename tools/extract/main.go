@@ -26,6 +26,8 @@ var modules = []string{
 
 var (
 	sentencesOnly = flag.Bool("sentences", false, "write what the values of enumerations mean")
+	lifecycleOnly = flag.Bool("lifecycle", false, "write the releases that introduce, deprecate and remove each kind")
+	gatesOnly     = flag.Bool("gates", false, "write the feature gates of the API server with their stages by release")
 	release       = flag.String("release", "", "a Kubernetes `version` (v1.35.0) in place of that of go.mod")
 	compareWith   = flag.String("compare", "", "write a report of the changes from the release to this data `file`")
 )
@@ -42,6 +44,9 @@ func run() error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q; see -help", flag.Arg(0))
 	}
+	if *gatesOnly {
+		return writeGates(os.Stdout, *release)
+	}
 	world, err := loadWorld(*release)
 	if err != nil {
 		return err
@@ -52,6 +57,8 @@ func run() error {
 	switch {
 	case *compareWith != "":
 		err = world.compare(out, *compareWith)
+	case *lifecycleOnly:
+		err = world.writeLifecycle(out)
 	case *sentencesOnly:
 		err = world.writeSentences(out)
 	default:
@@ -116,11 +123,14 @@ func minor(version string) string { return version[:strings.LastIndex(version, "
 
 var kubernetesVersion = regexp.MustCompile(`^v1(\.\d+\.\d+)$`)
 
-// moduleVersion is the version of the API's modules in a release of Kubernetes.
-func moduleVersion(release string) (string, error) {
+// moduleVersion is the version of a module in a release of Kubernetes: that of the API for v1.35.0 is v0.35.0.
+func moduleVersion(module, release string) (string, error) {
 	match := kubernetesVersion.FindStringSubmatch(release)
 	if match == nil {
 		return "", fmt.Errorf("%q is no version of the form v1.35.0", release)
+	}
+	if module == mainModule {
+		return release, nil
 	}
 	return "v0" + match[1], nil
 }
@@ -133,7 +143,7 @@ func download(module, release string) (downloaded, error) {
 	var found downloaded
 	folder := ""
 	if release != "" {
-		version, err := moduleVersion(release)
+		version, err := moduleVersion(module, release)
 		if err != nil {
 			return found, err
 		}

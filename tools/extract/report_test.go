@@ -73,12 +73,15 @@ func TestOtherFilesAreRejected(t *testing.T) {
 
 func TestVersionsOfModules(t *testing.T) {
 	for release, expected := range map[string]string{"v1.35.10": "v0.35.10", "v1.36.0": "v0.36.0"} {
-		if version, err := moduleVersion(release); err != nil || version != expected {
+		if version, err := moduleVersion("k8s.io/api", release); err != nil || version != expected {
 			t.Errorf("%s: %s %v", release, version, err)
 		}
 	}
+	if version, err := moduleVersion(mainModule, "v1.36.2"); err != nil || version != "v1.36.2" {
+		t.Errorf("%s: %s %v", mainModule, version, err)
+	}
 	for _, release := range []string{"", "1.35.0", "v1.35", "v2.35.0", "v1.35.x", "v1.35.0@main", "v1.35.0-rc.1 x"} {
-		if version, err := moduleVersion(release); err == nil {
+		if version, err := moduleVersion("k8s.io/api", release); err == nil {
 			t.Errorf("%q became %s", release, version)
 		}
 	}
