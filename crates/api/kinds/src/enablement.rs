@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::Resource;
-use crate::load::{find, is_stable, resources};
+use crate::lifecycle::introduced;
+use crate::load::{find, is_stable, resources, versions};
+use crate::{Release, Resource};
 
 /// Returns whether a key applies to the version of this name.
 type VersionSelector = fn(&str) -> bool;
@@ -123,9 +124,44 @@ pub enum RuntimeConfigError {
         "invalid key {0}: group/version/resource and resource is always lowercase plural, not {1:?}"
     )]
     Plural(String, String),
+    /// A resource or a version is enabled by name and is newer than the emulated release.
+    #[error(
+        "cannot enable {key} in runtime-config because it is introduced after the current version \
+         {release}. Consider setting --runtime-config-emulation-forward-compatible=true"
+    )]
+    Introduced {
+        /// `GROUP/VERSION/RESOURCE`.
+        key: String,
+        /// The emulated release.
+        release: Release,
+    },
     /// Upstream serves this, and this server does not.
     #[error("{0}=true: this server does not implement it")]
     NotImplemented(String),
+}
+
+/// The release whose API is served, and how far newer versions are served beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmulatedRelease {
+    /// The release that is emulated.
+    pub release: Release,
+    /// The oldest release that can read what is stored.
+    pub compatible: Release,
+    /// Serves newer versions of resources that have an older one, other than an alpha version.
+    pub newer_versions: bool,
+    /// Serves what `--runtime-config` names.
+    pub named_versions: bool,
+}
+
+impl Default for EmulatedRelease {
+    fn default() -> Self {
+        Self {
+            release: Release::CURRENT,
+            compatible: Release::CURRENT.before(1),
+            newer_versions: false,
+            named_versions: false,
+        }
+    }
 }
 
 /// The preferences of a command line.
@@ -210,10 +246,18 @@ impl RuntimeConfig {
 
     /// Applies the preferences to the built-in resources. `is_enabled` returns whether a feature
     /// gate is on.
-    pub fn apply(&self, is_enabled: impl Fn(&str) -> bool) -> BuiltInResources {
+    ///
+    /// # Errors
+    /// A resource that is enabled by name and is newer than the emulated release.
+    pub fn apply(
+        &self,
+        emulated: &EmulatedRelease,
+        is_enabled: impl Fn(&str) -> bool,
+    ) -> Result<BuiltInResources, RuntimeConfigError> {
         let (mut missing, mut gated) = (Vec::new(), Vec::new());
-        let apply = |resource: &Arc<Resource>| {
-            let wanted = self.is_wanted(resource);
+        let mut built_in = Vec::with_capacity(resources().len());
+        for resource in resources() {
+            let wanted = self.is_wanted(resource) && self.is_introduced(resource, emulated)?;
             let mut served = wanted && can_serve(resource);
             if wanted && !served {
                 missing.push(resource_key(resource));
@@ -226,19 +270,49 @@ impl RuntimeConfig {
                 served = false;
                 gated.push((resource_key(resource), gate));
             }
-            if served == resource.served {
-                return resource.clone();
-            }
-            let mut resource = Resource::clone(resource);
-            resource.served = served;
-            Arc::new(resource)
-        };
-        let resources = resources().iter().map(apply).collect();
-        BuiltInResources {
-            resources,
+            built_in.push(with_release(resource, served, emulated.compatible));
+        }
+        Ok(BuiltInResources {
+            resources: built_in,
             missing,
             gated,
+        })
+    }
+
+    /// Returns whether the emulated release has a resource, or may have it.
+    fn is_introduced(
+        &self,
+        resource: &Resource,
+        emulated: &EmulatedRelease,
+    ) -> Result<bool, RuntimeConfigError> {
+        let release = emulated.release;
+        let is_older = |other: &Resource| introduced(other).is_none_or(|since| since <= release);
+        if is_older(resource) {
+            return Ok(true);
         }
+        let mut others = resources().iter().filter(|other| {
+            other.group == resource.group
+                && other.plural == resource.plural
+                && !other.version.contains("alpha")
+        });
+        if emulated.newer_versions && others.any(|other| self.is_wanted(other) && is_older(other)) {
+            return Ok(true);
+        }
+        let (key, version) = (resource_key(resource), version_key(resource));
+        let is_enabled = |key: &String| self.named.get(key) == Some(&true);
+        let is_named = is_enabled(&key) || is_enabled(&version);
+        if !is_named || emulated.named_versions {
+            return Ok(is_named);
+        }
+        // A version by name is what the release has of it, which must be something.
+        let is_empty = || {
+            let mut versions = resources().iter();
+            !versions.any(|other| version_key(other) == version && is_older(other))
+        };
+        if is_enabled(&key) || is_empty() {
+            return Err(RuntimeConfigError::Introduced { key, release });
+        }
+        Ok(false)
     }
 
     /// Returns the preference for the resource, else for its version, else of the selectors.
@@ -254,6 +328,35 @@ impl RuntimeConfig {
         });
         selected.unwrap_or_else(|| is_stable(&resource.version))
     }
+}
+
+/// Returns the resource, served or not, and stored in a version that a compatible release can read.
+fn with_release(resource: &Arc<Resource>, served: bool, compatible: Release) -> Arc<Resource> {
+    let stored = find_stored(resource, compatible);
+    if served == resource.served && stored.is_none() {
+        return resource.clone();
+    }
+    let mut resource = Resource::clone(resource);
+    resource.served = served;
+    if let (Some(storage), Some(stored)) = (&mut resource.storage, stored) {
+        storage.api_version = stored.api_version().into();
+        storage.schema = stored.schema.clone();
+    }
+    Arc::new(resource)
+}
+
+/// Returns the preferred version that a compatible release has, if it has no version in which the
+/// resource is stored by default. A kind that it does not have at all keeps that version.
+fn find_stored(resource: &Resource, compatible: Release) -> Option<&'static Arc<Resource>> {
+    let default = &resource.storage.as_ref()?.api_version;
+    let (group, version) = default.split_once('/').unwrap_or(("", default));
+    let is_known = |stored: &Resource| introduced(stored).is_none_or(|since| since <= compatible);
+    if find(group, version, &resource.plural).is_none_or(|stored| is_known(stored)) {
+        return None;
+    }
+    let versions = versions(group).iter();
+    let mut known = versions.filter_map(|version| find(group, version, &resource.plural));
+    known.find(|stored| is_known(stored))
 }
 
 /// Returns whether a resource can be served: that of a stable version, one with its fields, or one
@@ -350,7 +453,9 @@ mod tests {
 
     fn apply(pairs: &[&str]) -> BuiltInResources {
         let config = RuntimeConfig::parse(pairs.iter().copied()).unwrap();
-        config.apply(|_| false)
+        config
+            .apply(&EmulatedRelease::default(), |_| false)
+            .unwrap()
     }
 
     fn is_served(built_in: &BuiltInResources, group: &str, version: &str, plural: &str) -> bool {
@@ -427,7 +532,11 @@ mod tests {
         let config = RuntimeConfig::parse(pairs).unwrap();
         let bundles = ("certificates.k8s.io", "v1beta1", "clustertrustbundles");
         for (is_on, gated) in [(true, 1), (false, 2)] {
-            let built_in = config.apply(|gate| gate == "ClusterTrustBundle" && is_on);
+            let built_in = config
+                .apply(&EmulatedRelease::default(), |gate| {
+                    gate == "ClusterTrustBundle" && is_on
+                })
+                .unwrap();
             assert_eq!(is_served(&built_in, bundles.0, bundles.1, bundles.2), is_on);
             assert_eq!(built_in.gated.len(), gated);
             let (group, version) = ("coordination.k8s.io", "v1alpha2");
@@ -537,5 +646,150 @@ mod tests {
         }
         // Turning off what is off anyway is no error.
         apply(&["apps/v1beta1=false", "resource.k8s.io/v1alpha3=false"]);
+    }
+
+    fn emulate(release: Release, pairs: &[&str]) -> Result<BuiltInResources, RuntimeConfigError> {
+        let emulated = EmulatedRelease {
+            release,
+            compatible: release.before(1),
+            ..EmulatedRelease::default()
+        };
+        RuntimeConfig::parse(pairs.iter().copied())?.apply(&emulated, |_| true)
+    }
+
+    #[test]
+    fn versions_of_later_releases_are_not_served() {
+        let group = "admissionregistration.k8s.io";
+        let plural = "mutatingadmissionpolicies";
+        for (release, pairs, stable, beta) in [
+            (Release::CURRENT, &[][..], true, false),
+            (Release::new(1, 35), &[], false, false),
+            (Release::new(1, 35), &["api/all=true"], false, true),
+            (Release::new(1, 33), &["api/all=true"], false, false),
+        ] {
+            let built_in = emulate(release, pairs).unwrap();
+            let is_served = |version| is_served(&built_in, group, version, plural);
+            assert_eq!(
+                (is_served("v1"), is_served("v1beta1")),
+                (stable, beta),
+                "{release}"
+            );
+        }
+        let error = emulate(
+            Release::new(1, 35),
+            &["admissionregistration.k8s.io/v1/mutatingadmissionpolicies=true"],
+        )
+        .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("introduced after the current version 1.35"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn version_by_name_is_what_the_release_has_of_it() {
+        let release = Release::new(1, 35);
+        let built_in = emulate(release, &["resource.k8s.io/v1beta2=true"]).unwrap();
+        for (plural, expect) in [("resourceclaims", true), ("devicetaintrules", false)] {
+            let served = is_served(&built_in, "resource.k8s.io", "v1beta2", plural);
+            assert_eq!(served, expect, "{plural}");
+        }
+        // A version of which the release has nothing.
+        let error = emulate(
+            Release::new(1, 33),
+            &["storagemigration.k8s.io/v1beta1=true"],
+        );
+        assert!(error.is_err());
+    }
+
+    #[test]
+    fn newer_versions_can_be_served_all_the_same() {
+        let (group, plural) = ("resource.k8s.io", "resourceclaims");
+        let named = "resource.k8s.io/v1/resourceclaims=true";
+        let beta = "resource.k8s.io/v1beta2/resourceclaims=true";
+        for (newer_versions, named_versions, pairs, expect) in [
+            (false, false, &[beta][..], false),
+            (true, false, &[beta], true),
+            (true, false, &[], false),
+            (false, true, &[named], true),
+            (false, true, &[], false),
+        ] {
+            let emulated = EmulatedRelease {
+                release: Release::new(1, 33),
+                compatible: Release::new(1, 33),
+                newer_versions,
+                named_versions,
+            };
+            let config = RuntimeConfig::parse(pairs.iter().copied()).unwrap();
+            let built_in = config.apply(&emulated, |_| false).unwrap();
+            assert_eq!(
+                is_served(&built_in, group, "v1", plural),
+                expect,
+                "{emulated:?} {pairs:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn stored_version_is_known_to_the_compatible_release() {
+        let stored = |release, group, plural| {
+            let built_in = emulate(release, &[]).unwrap();
+            let set = ResourceSet::with_built_in(&built_in.resources, []);
+            let storage = set
+                .find(group, "v1", plural)
+                .unwrap()
+                .storage
+                .clone()
+                .unwrap();
+            // The fields are written by the schema of the version.
+            let message = storage.schema.message().unwrap();
+            let version = storage.api_version.rsplit('/').next().unwrap().to_owned();
+            assert!(
+                message.name.contains(&format!(".{version}.")),
+                "{message:?}"
+            );
+            version
+        };
+        for (release, group, plural, expect) in [
+            (Release::CURRENT, "resource.k8s.io", "resourceclaims", "v1"),
+            (
+                Release::new(1, 34),
+                "resource.k8s.io",
+                "resourceclaims",
+                "v1beta2",
+            ),
+            (
+                Release::new(1, 34),
+                "storage.k8s.io",
+                "volumeattributesclasses",
+                "v1beta1",
+            ),
+            (Release::new(1, 33), "apps", "deployments", "v1"),
+            // That release has no version at all.
+            (
+                Release::new(1, 33),
+                "admissionregistration.k8s.io",
+                "mutatingadmissionpolicies",
+                "v1alpha1",
+            ),
+        ] {
+            assert_eq!(stored(release, group, plural), expect, "{release} {plural}");
+        }
+        // By default nothing is stored otherwise than the table says.
+        for (resource, default) in emulate(Release::CURRENT, &[])
+            .unwrap()
+            .resources
+            .iter()
+            .zip(resources())
+        {
+            let version = |r: &Resource| {
+                r.storage
+                    .as_ref()
+                    .map(|storage| storage.api_version.clone())
+            };
+            assert_eq!(version(resource), version(default), "{resource:?}");
+        }
     }
 }

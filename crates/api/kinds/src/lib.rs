@@ -11,6 +11,7 @@ mod autoscaler;
 mod convert;
 mod converter;
 mod enablement;
+mod lifecycle;
 mod load;
 mod model;
 mod schema;
@@ -20,8 +21,10 @@ mod set;
 pub use convert::convert;
 pub use converter::{Conversion, Converter};
 pub use enablement::{
-    BuiltInResources, RuntimeConfig, RuntimeConfigError, find_rule_version, is_resource_gate,
+    BuiltInResources, EmulatedRelease, RuntimeConfig, RuntimeConfigError, find_rule_version,
+    is_resource_gate,
 };
+pub use lifecycle::{Release, ReleaseError, deprecation_warning};
 pub use load::{find, find_kind, groups, is_stable, resources, served};
 pub use model::{Group, GroupVersion, Name, Resource, Storage, StorageFormat, Subresource};
 pub use schema::{CustomSchema, ObjectSchema, SchemaError, SelectableField};

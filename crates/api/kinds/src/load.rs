@@ -224,6 +224,14 @@ pub fn served() -> impl Iterator<Item = &'static Arc<Resource>> {
     resources().iter().filter(|resource| resource.served)
 }
 
+/// Returns the versions of a built-in group, served or not, the preferred one first.
+pub(crate) fn versions(group: &str) -> &'static [Name] {
+    let mut groups = TABLE.all_groups.iter();
+    groups
+        .find(|known| known.name == group)
+        .map_or(&[], |known| &known.versions)
+}
+
 /// Returns the groups of these built-in resources in the order of discovery, core first.
 pub(crate) fn list_groups(resources: &[Arc<Resource>]) -> Vec<Group> {
     select_served(&TABLE.all_groups, resources)

@@ -6,6 +6,7 @@ use crate::discovery_documents::Discovery;
 use crate::respond;
 use crate::server::Server;
 use crate::version::GIT_VERSION;
+use api_kinds::{EmulatedRelease, Release};
 use api_meta::ApiError;
 use api_openapi::{CustomResources, Definition};
 use apiserver_cache::Entry;
@@ -14,11 +15,19 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Returns the document of `/version`.
-pub fn version_info() -> Value {
+pub fn version_info(emulated: &EmulatedRelease) -> Value {
+    let EmulatedRelease {
+        release,
+        compatible,
+        ..
+    } = emulated;
     // Clients compare gitVersion as a semantic version, in which the part after `+` does not count.
-    json!({"major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION, "gitCommit": "",
-        "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc",
+    json!({"major": Release::CURRENT.major.to_string(), "minor": Release::CURRENT.minor.to_string(),
+        "emulationMajor": release.major.to_string(), "emulationMinor": release.minor.to_string(),
+        "minCompatibilityMajor": compatible.major.to_string(),
+        "minCompatibilityMinor": compatible.minor.to_string(),
+        "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc",
         "platform": format!("linux/{}", go_architecture())})
 }
 

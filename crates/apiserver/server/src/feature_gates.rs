@@ -1,9 +1,11 @@
 //! Feature gates of the stock API server.
 //!
-//! The data file has the defaults of v1.36. Few features have a switch here: another gate that is
-//! given another value is rejected if it enables a feature, or warned about if the feature stays
-//! on.
+//! The data file has the stages and defaults of each release. Few features have a switch here:
+//! another gate that is given another value is rejected if it enables a feature, or warned about if
+//! the feature stays on. Features without a switch are those of the current release whatever
+//! release is emulated.
 
+use api_kinds::Release;
 use base_cli::{FeatureGatePairError, parse_feature_gate};
 use base_telemetry::{MetricsPage, format_labels};
 use std::collections::BTreeMap;
@@ -17,6 +19,9 @@ const SWITCHES: [&str; 1] = [CBOR];
 /// Gates that set all gates of a stage which are not set by name.
 const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 
+/// The stage of a gate that the emulated release does not have.
+const NOT_INTRODUCED: &str = "pre-alpha";
+
 /// A value of `--feature-gates` that can't be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum FeatureGateError {
@@ -26,6 +31,14 @@ pub(crate) enum FeatureGateError {
     Unknown(String),
     #[error("cannot set feature gate {name} to {value}, feature is locked to {}", !value)]
     Locked { name: &'static str, value: bool },
+    #[error(
+        "cannot set feature gate {name} to {value}, feature is PreAlpha at emulated version {release}"
+    )]
+    NotIntroduced {
+        name: &'static str,
+        value: bool,
+        release: Release,
+    },
     #[error("cannot set feature gate {name} to true: not implemented: {}", missing.join(", "))]
     NotImplemented {
         name: &'static str,
@@ -33,7 +46,7 @@ pub(crate) enum FeatureGateError {
     },
 }
 
-/// A gate.
+/// A gate in a release.
 #[derive(Clone, Copy, Debug)]
 struct Gate {
     name: &'static str,
@@ -49,15 +62,23 @@ impl Gate {
     }
 }
 
-/// The gates of this server.
-pub struct FeatureGates(Vec<Gate>);
+/// The gates of this server in the release that is emulated.
+pub struct FeatureGates {
+    gates: Vec<Gate>,
+    release: Release,
+}
 
 impl FeatureGates {
     /// Checks pairs of the form `NAME=BOOL`. Of several pairs with one name, the last one counts.
     pub(crate) fn parse<'a>(
         pairs: impl IntoIterator<Item = &'a str>,
+        release: Release,
     ) -> Result<Self, FeatureGateError> {
-        let mut gates = Self(DATA.lines().filter_map(parse_gate).collect());
+        let gates = DATA.lines().filter_map(|line| parse_gate(line, release));
+        let mut gates = Self {
+            gates: gates.collect(),
+            release,
+        };
         let mut given = BTreeMap::new();
         for pair in pairs.into_iter().filter(|pair| !pair.is_empty()) {
             let (gate, value) = gates.parse_pair(pair)?;
@@ -66,7 +87,7 @@ impl FeatureGates {
         for (gate, value) in given.values() {
             gates.check_value(*gate, *value, |name| given.contains_key(name))?;
         }
-        for gate in gates.0.iter_mut().filter(|gate| gate.is_switch()) {
+        for gate in gates.gates.iter_mut().filter(|gate| gate.is_switch()) {
             let stage = STAGES.iter().find(|(_, stage)| *stage == gate.stage);
             let of_stage = stage.and_then(|(name, _)| given.get(name));
             if let Some((_, value)) = given.get(gate.name).or(of_stage) {
@@ -78,12 +99,14 @@ impl FeatureGates {
 
     /// Returns whether a feature that can be switched is on.
     pub(crate) fn is_enabled(&self, name: &str) -> bool {
-        self.0.iter().any(|gate| gate.name == name && gate.enabled)
+        self.gates
+            .iter()
+            .any(|gate| gate.name == name && gate.enabled)
     }
 
     fn parse_pair(&self, pair: &str) -> Result<(Gate, bool), FeatureGateError> {
         let (name, enabled) = parse_feature_gate(pair)?;
-        let gate = self.0.iter().find(|gate| gate.name == name);
+        let gate = self.gates.iter().find(|gate| gate.name == name);
         let gate = gate.ok_or_else(|| FeatureGateError::Unknown(name.to_owned()))?;
         Ok((*gate, enabled))
     }
@@ -95,6 +118,13 @@ impl FeatureGates {
         is_given: impl Fn(&str) -> bool,
     ) -> Result<(), FeatureGateError> {
         let name = gate.name;
+        if gate.stage == NOT_INTRODUCED {
+            return Err(FeatureGateError::NotIntroduced {
+                name,
+                value,
+                release: self.release,
+            });
+        }
         if gate.locked && value != gate.default {
             return Err(FeatureGateError::Locked { name, value });
         }
@@ -114,7 +144,12 @@ impl FeatureGates {
             }
             None => other.name == name && other.default != value,
         };
-        let changed: Vec<&'static str> = self.0.iter().filter(is_changed).map(|g| g.name).collect();
+        let changed: Vec<&'static str> = self
+            .gates
+            .iter()
+            .filter(is_changed)
+            .map(|g| g.name)
+            .collect();
         match (changed.is_empty(), value) {
             (true, _) => Ok(()),
             (false, true) => Err(FeatureGateError::NotImplemented {
@@ -133,7 +168,7 @@ impl FeatureGates {
     pub(crate) fn write_metrics(&self, page: &mut MetricsPage) {
         const NAME: &str = "kubernetes_feature_enabled";
         page.head(NAME, "gauge", "Stage and enablement of a feature.");
-        for gate in &self.0 {
+        for gate in &self.gates {
             let stage = match gate.stage {
                 "ga" => String::new(),
                 stage => stage.to_uppercase(),
@@ -144,17 +179,46 @@ impl FeatureGates {
     }
 }
 
-/// Parses `NAME STAGE on|off [locked]`; `None` for a comment.
-fn parse_gate(line: &'static str) -> Option<Gate> {
+/// Parses `NAME RELEASE:STAGE:on|off[:locked]..`, with the oldest stage first; `None` for a comment.
+fn parse_gate(line: &'static str, release: Release) -> Option<Gate> {
     let mut words = line.split(' ').filter(|_| !line.starts_with('#'));
-    let (name, stage) = (words.next()?, words.next()?);
-    let default = words.next()? == "on";
-    Some(Gate {
+    let name = words.next()?;
+    let stages: Vec<Stage> = words.filter_map(parse_stage).collect();
+    let in_release = |release| stages.iter().rev().find(|stage| stage.since <= release);
+    let mut gate = Gate {
         name,
-        stage,
-        default,
-        locked: words.next() == Some("locked"),
-        enabled: default,
+        stage: NOT_INTRODUCED,
+        default: false,
+        locked: true,
+        enabled: false,
+    };
+    if let Some(stage) = in_release(release) {
+        gate.stage = stage.name;
+        gate.default = stage.on;
+        gate.locked = stage.locked;
+    }
+    if !gate.is_switch() {
+        gate.default = in_release(Release::CURRENT).is_some_and(|stage| stage.on);
+    }
+    gate.enabled = gate.default;
+    Some(gate)
+}
+
+/// The stage of a gate from a release on.
+struct Stage {
+    since: Release,
+    name: &'static str,
+    on: bool,
+    locked: bool,
+}
+
+fn parse_stage(word: &'static str) -> Option<Stage> {
+    let mut parts = word.split(':');
+    Some(Stage {
+        since: parts.next()?.parse().ok()?,
+        name: parts.next()?,
+        on: parts.next()? == "on",
+        locked: parts.next() == Some("locked"),
     })
 }
 
@@ -163,14 +227,22 @@ mod tests {
     use super::*;
 
     fn reject(pairs: &[&str]) -> Option<String> {
-        let parsed = FeatureGates::parse(pairs.iter().copied());
+        let parsed = FeatureGates::parse(pairs.iter().copied(), Release::CURRENT);
         parsed.err().map(|error| error.to_string())
     }
 
     #[test]
     fn every_line_makes_a_gate() {
-        let gates: Vec<Gate> = DATA.lines().filter_map(parse_gate).collect();
+        let parse = |line| parse_gate(line, Release::CURRENT);
+        let gates: Vec<Gate> = DATA.lines().filter_map(parse).collect();
         assert_eq!(gates.len(), DATA.lines().count() - 1);
+        for (line, word) in DATA
+            .lines()
+            .skip(1)
+            .flat_map(|line| line.split(' ').skip(1).map(move |word| (line, word)))
+        {
+            assert!(parse_stage(word).is_some(), "{line}");
+        }
         for gate in gates {
             let stages = ["alpha", "beta", "ga", "deprecated"];
             assert!(stages.contains(&gate.stage), "{gate:?}");
@@ -222,6 +294,29 @@ mod tests {
     }
 
     #[test]
+    fn gates_are_those_of_the_emulated_release() {
+        let parse = |pair: &'static str, minor| {
+            let gates = FeatureGates::parse([pair], Release::new(1, minor));
+            gates.map_err(|error| error.to_string())
+        };
+        // Its kind came as beta in 1.35, and the gate as alpha in 1.34.
+        let pair = "PodCertificateRequest=true";
+        assert_eq!(
+            parse(pair, 33).err().as_deref(),
+            Some(
+                "cannot set feature gate PodCertificateRequest to true, feature is PreAlpha at emulated version 1.33"
+            )
+        );
+        assert!(parse(pair, 34).is_ok_and(|gates| gates.is_enabled("PodCertificateRequest")));
+        // Locked in a later release only; a feature without a switch stays on with a warning.
+        assert!(parse("APIServerTracing=false", 36).is_err());
+        assert!(
+            parse("APIServerTracing=false", 33)
+                .is_ok_and(|gates| gates.is_enabled("APIServerTracing"))
+        );
+    }
+
+    #[test]
     fn gates_of_resources_are_switches() {
         for (pairs, expect) in [
             (&[][..], false),
@@ -232,7 +327,7 @@ mod tests {
                 false,
             ),
         ] {
-            let gates = FeatureGates::parse(pairs.iter().copied());
+            let gates = FeatureGates::parse(pairs.iter().copied(), Release::CURRENT);
             let enabled = gates.map(|gates| gates.is_enabled("ClusterTrustBundle"));
             assert_eq!(enabled, Ok(expect), "{pairs:?}");
         }
@@ -262,7 +357,7 @@ mod tests {
             (&["AllBeta=false", "kube:CBORServingAndStorage=1"], true),
             (&["AllAlpha=false", "CBORServingAndStorage=true"], true),
         ] {
-            let gates = FeatureGates::parse(pairs.iter().copied());
+            let gates = FeatureGates::parse(pairs.iter().copied(), Release::CURRENT);
             let enabled = gates.is_ok_and(|gates| gates.is_enabled(CBOR));
             assert_eq!(enabled, want, "{pairs:?}");
         }
@@ -270,7 +365,7 @@ mod tests {
 
     fn metrics(pairs: &[&str]) -> String {
         let mut page = MetricsPage::default();
-        if let Ok(gates) = FeatureGates::parse(pairs.iter().copied()) {
+        if let Ok(gates) = FeatureGates::parse(pairs.iter().copied(), Release::CURRENT) {
             gates.write_metrics(&mut page);
         }
         page.finish()

@@ -45,6 +45,7 @@ mod policies;
 mod proxy;
 mod query;
 mod quotas;
+mod release_flags;
 mod request_info;
 mod respond;
 mod response_budget;

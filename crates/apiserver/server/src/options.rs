@@ -4,6 +4,7 @@ use crate::audit_flags::AuditFlags;
 use crate::credentials::IdentityHeaders;
 use crate::durations::parse_duration;
 use crate::oidc_flags::OidcFlags;
+use crate::release_flags::ReleaseFlags;
 use anyhow::bail;
 use apiserver_authn::{
     Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts, read_authentication_config,
@@ -217,6 +218,9 @@ pub struct ServerOptions {
     /// Feature gates, NAME=BOOL; a feature that this version does not have can't be enabled
     #[arg(long, value_delimiter = ',')]
     pub feature_gates: Vec<String>,
+    /// The release that is emulated.
+    #[command(flatten)]
+    pub release: ReleaseFlags,
 
     /// Audit.
     #[command(flatten)]

@@ -250,23 +250,15 @@ async fn run_chain(
     }
     let result = route::dispatch_request(server, context, body, upgrade).await;
     match deprecation_warning(&context.info) {
-        Some(warning) => warn_first(result, warning),
+        Some(warning) => warn_first(result, &warning),
         None => result,
     }
 }
 
-/// Returns the warning about a deprecated version of a kind, for requests of all verbs.
-fn deprecation_warning(info: &RequestInfo) -> Option<&'static str> {
-    if !info.is_resource || !info.group.is_empty() {
-        return None;
-    }
-    match info.resource.as_str() {
-        "endpoints" => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        "componentstatuses" => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        _ => None,
-    }
+/// Returns the warning about a deprecated version of a built-in kind, for requests of all verbs.
+fn deprecation_warning(info: &RequestInfo) -> Option<String> {
+    let resource = api_kinds::find(&info.group, &info.version, &info.resource)?;
+    api_kinds::deprecation_warning(resource).filter(|_| info.is_resource)
 }
 
 /// Adds the warning before others: failed requests have it as well.

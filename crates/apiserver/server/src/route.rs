@@ -62,7 +62,10 @@ async fn dispatch_plain(
     }
     let response = match (first, rest) {
         _ if dump.is_some() => dump,
-        ("version", None) => Some(respond::plain_json(200, &discovery::version_info())),
+        ("version", None) => Some(respond::plain_json(
+            200,
+            &discovery::version_info(&server.emulated),
+        )),
         ("metrics", None) => Some(metrics_page::respond_metrics(server)),
         ("statusz", None) => Some(zpages::respond_statusz(server, context)),
         ("flagz", None) => Some(zpages::respond_flagz(server, context)),

@@ -19,6 +19,7 @@ use crate::response_budget::{BudgetLimits, ResponseBudget};
 use crate::server::Server;
 use crate::{issuers, pipeline, policies, quotas, runtime_config, webhooks};
 use anyhow::Context as _;
+use api_kinds::EmulatedRelease;
 use apiserver_admission as admission;
 use apiserver_audit::{AuditMetrics, Auditor};
 use apiserver_authn::{Authn, CertificateFiles};
@@ -197,6 +198,7 @@ pub(crate) fn build_server(
         conversion_metrics: assembly.conversion_metrics,
         policy_metrics: assembly.policy_metrics,
         feature_gates: assembly.feature_gates,
+        emulated: assembly.emulated,
         bootstrapped: Steps::default(),
         inflight: InFlight::new(
             options.max_requests_inflight,
@@ -217,6 +219,7 @@ struct Assembly<'a> {
     tasks: &'a Tasks,
     store: Store,
     feature_gates: FeatureGates,
+    emulated: EmulatedRelease,
     caches: Arc<Caches>,
     /// Reads of the caches.
     objects: Arc<dyn Objects>,
@@ -230,9 +233,12 @@ struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     fn new(options: &'a ServerOptions, tasks: &'a Tasks) -> anyhow::Result<Self> {
         let store = Store::new(&options.store_config())?;
-        let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
+        let emulated = options.release.emulated_release()?;
+        let pairs = options.feature_gates.iter().map(String::as_str);
+        let feature_gates = FeatureGates::parse(pairs, emulated.release)?;
         let built_in = runtime_config::select_resources(
             &options.runtime_config,
+            &emulated,
             &feature_gates,
             &options.storage_media_type,
         )?;
@@ -256,6 +262,7 @@ impl<'a> Assembly<'a> {
             tasks,
             store,
             feature_gates,
+            emulated,
             caches,
             objects,
             authn,

@@ -2,18 +2,19 @@
 
 use crate::feature_gates::FeatureGates;
 use anyhow::bail;
-use api_kinds::{Resource, RuntimeConfig, StorageFormat};
+use api_kinds::{EmulatedRelease, Resource, RuntimeConfig, StorageFormat};
 use std::sync::Arc;
 
 /// Selects the built-in resources to serve, and logs what is not implemented.
 pub(crate) fn select_resources(
     pairs: &[String],
+    emulated: &EmulatedRelease,
     gates: &FeatureGates,
     media_type: &str,
 ) -> anyhow::Result<Arc<[Arc<Resource>]>> {
     let format = parse_format(media_type)?;
     let config = RuntimeConfig::parse(pairs.iter().map(String::as_str))?;
-    let mut built_in = config.apply(|gate| gates.is_enabled(gate));
+    let mut built_in = config.apply(emulated, |gate| gates.is_enabled(gate))?;
     if !built_in.missing.is_empty() {
         let missing = built_in.missing.join(", ");
         tracing::warn!(%missing, "--runtime-config enables APIs that are not implemented");

@@ -11,6 +11,7 @@ use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
 use crate::response_budget::ResponseBudget;
+use api_kinds::EmulatedRelease;
 use apiserver_audit::{AuditMetrics, Auditor};
 use apiserver_authn::{Authn, CertificateFiles};
 use apiserver_authz::Authz;
@@ -59,6 +60,8 @@ pub struct Server {
     pub definitions: Arc<Definitions>,
     /// The feature gates.
     pub feature_gates: FeatureGates,
+    /// The release that is emulated.
+    pub emulated: EmulatedRelease,
     /// The formats of resources.
     pub formats: Formats,
     /// Metrics of admission policies.

@@ -4,7 +4,6 @@ use base_cli::{Unsupported, shared};
 
 const NO_REDIRECTS: &str = "redirects of extension servers are never passed on";
 const NO_PEERS: &str = "requests are not passed on to other API servers";
-const ONE_VERSION: &str = "no other version is emulated";
 const NO_ELECTION: &str = "there is no coordinated leader election";
 const FIXED_CACHE: &str = "the watch cache keeps all objects and the latest changes of each kind";
 
@@ -124,8 +123,6 @@ const OWN: &[Unsupported] = &[
         "enable-priority-and-fairness",
         "requests are classified but share one queue, which --max-requests-inflight limits",
     ),
-    Unsupported::refused("emulated-version", &["", "1.36", "kube=1.36"], ONE_VERSION),
-    Unsupported::no_effect("emulation-forward-compatible", ONE_VERSION),
     Unsupported::refused(
         "encryption-provider-config",
         &[""],
@@ -186,11 +183,6 @@ const OWN: &[Unsupported] = &[
         "max-connection-bytes-per-sec",
         "streams to pods are not slowed down",
     ),
-    Unsupported::refused(
-        "min-compatibility-version",
-        &["", "1.35", "kube=1.35", "1.36", "kube=1.36"],
-        ONE_VERSION,
-    ),
     Unsupported::no_effect(
         "min-request-timeout",
         "watches without a timeout end after 30 to 60 minutes",
@@ -198,7 +190,6 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("peer-advertise-ip", NO_PEERS),
     Unsupported::no_effect("peer-advertise-port", NO_PEERS),
     Unsupported::no_effect("peer-ca-file", NO_PEERS),
-    Unsupported::no_effect("runtime-config-emulation-forward-compatible", ONE_VERSION),
     Unsupported::no_effect(
         "send-retry-after-while-not-ready-once",
         "requests are answered as soon as the port is open",

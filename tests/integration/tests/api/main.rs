@@ -15,6 +15,7 @@ mod create;
 mod custom_resources;
 mod delete;
 mod device_versions;
+mod emulated_release;
 mod hostile;
 mod mutating_policies;
 mod patch;
