@@ -15,9 +15,7 @@ pub fn store_error(error: &StoreError) -> ApiError {
         // Clients relist after a 410; any other code would make them retry the same request
         // forever.
         StoreError::Compacted => expired_error(),
-        StoreError::FutureRevision => {
-            ApiError::bad_request("the resource version is in the future")
-        }
+        StoreError::FutureRevision => too_new_error("Too large resource version".to_owned()),
         // The text may name addresses and files of the control plane, so that only the log has it.
         other => {
             tracing::warn!(error = %other, "store request failed");
@@ -63,19 +61,22 @@ pub(crate) fn expired_page(continue_token: String) -> ApiError {
 pub(crate) fn cache_error(error: &CacheError) -> ApiError {
     match error {
         CacheError::Store(error) => store_error(error),
-        CacheError::TooNew { .. } => {
-            let cause = Cause {
-                // client-go looks for this cause, then lists again without a resourceVersion.
-                reason: "ResourceVersionTooLarge".into(),
-                message: "Too large resource version".into(),
-                ..Cause::default()
-            };
-            let details = Details {
-                causes: vec![cause],
-                retry_after_seconds: 1,
-                ..Details::default()
-            };
-            ApiError::new(Reason::Timeout, error.to_string()).with_details(details)
-        }
+        CacheError::TooNew { .. } => too_new_error(error.to_string()),
     }
+}
+
+/// Builds a 504 for a revision that the store has not reached.
+fn too_new_error(message: String) -> ApiError {
+    let cause = Cause {
+        // client-go looks for this cause, then lists again without a resourceVersion.
+        reason: "ResourceVersionTooLarge".into(),
+        message: "Too large resource version".into(),
+        ..Cause::default()
+    };
+    let details = Details {
+        causes: vec![cause],
+        retry_after_seconds: 1,
+        ..Details::default()
+    };
+    ApiError::new(Reason::Timeout, message).with_details(details)
 }

@@ -207,6 +207,14 @@ async fn future_revision_is_a_timeout_with_a_cause() {
         .unwrap_err();
     assert_eq!((error.reason, error.code()), (Reason::Timeout, 504));
     assert_eq!(causes(&error), [("ResourceVersionTooLarge", "")]);
+    let exact = ListQuery {
+        resource_version: future,
+        version_match: "Exact".into(),
+        ..page(0, "")
+    };
+    let error = cluster.list(maps(), &exact).await.unwrap_err();
+    assert_eq!((error.reason, error.code()), (Reason::Timeout, 504));
+    assert_eq!(causes(&error), [("ResourceVersionTooLarge", "")]);
 }
 
 #[tokio::test]
