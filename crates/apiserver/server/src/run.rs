@@ -187,9 +187,7 @@ pub(crate) fn build_server(
         audit: assembly.build_audit(&audit_metrics, audit_tasks)?,
         audit_metrics,
         metrics: ServerMetrics::default(),
-        formats: Formats {
-            cbor: assembly.stores_cbor(),
-        },
+        formats: assembly.formats(),
         caches: assembly.caches,
         store: assembly.store,
         authn: assembly.authn,
@@ -271,6 +269,12 @@ impl<'a> Assembly<'a> {
             policy_metrics: Arc::default(),
             conversion_metrics: Arc::default(),
         })
+    }
+
+    fn formats(&self) -> Formats {
+        Formats {
+            cbor: self.stores_cbor(),
+        }
     }
 
     /// Returns whether CBOR is offered to clients and used in the store.
