@@ -24,7 +24,7 @@ pub use enablement::{
     BuiltInResources, EmulatedRelease, RuntimeConfig, RuntimeConfigError, find_rule_version,
     is_resource_gate,
 };
-pub use lifecycle::{Release, ReleaseError, deprecation_warning};
+pub use lifecycle::{Deprecation, Release, ReleaseError, find_deprecation};
 pub use load::{find, find_kind, groups, is_stable, resources, served};
 pub use model::{Group, GroupVersion, Name, Resource, Storage, StorageFormat, Subresource};
 pub use schema::{CustomSchema, ObjectSchema, SchemaError, SelectableField};

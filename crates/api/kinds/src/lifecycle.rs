@@ -83,9 +83,18 @@ pub(crate) fn introduced(resource: &Resource) -> Option<Release> {
     find(resource).map(|lifecycle| lifecycle.introduced)
 }
 
-/// Returns the warning about a version of a resource that is deprecated in the current release.
+/// A version of a kind that is deprecated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deprecation {
+    /// The warning for clients.
+    pub warning: String,
+    /// The release that removes the version.
+    pub removed: Option<Release>,
+}
+
+/// Returns the deprecation of a version of a resource in the current release.
 #[must_use]
-pub fn deprecation_warning(resource: &Resource) -> Option<String> {
+pub fn find_deprecation(resource: &Resource) -> Option<Deprecation> {
     use fmt::Write;
 
     let lifecycle = find(resource)?;
@@ -102,7 +111,10 @@ pub fn deprecation_warning(resource: &Resource) -> Option<String> {
     if let Some((version, kind)) = lifecycle.replacement.and_then(|kind| kind.rsplit_once('/')) {
         let _ = write!(text, "; use {version} {kind}");
     }
-    Some(text)
+    Some(Deprecation {
+        warning: text,
+        removed: lifecycle.removed,
+    })
 }
 
 fn find(resource: &Resource) -> Option<Lifecycle> {
@@ -204,7 +216,8 @@ mod tests {
             ),
         ] {
             let resource = crate::find(group, version, plural).unwrap();
-            assert_eq!(deprecation_warning(resource).as_deref(), expect, "{plural}");
+            let found = find_deprecation(resource).map(|found| found.warning);
+            assert_eq!(found.as_deref(), expect, "{plural}");
         }
     }
 

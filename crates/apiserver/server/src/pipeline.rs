@@ -11,8 +11,9 @@ use crate::exempt::is_long_running;
 use crate::request_info::BadPath;
 use crate::server::Server;
 use crate::{audit_record, credentials, impersonate, respond, route};
+use api_kinds::Deprecation;
 use api_meta::{ApiError, Reason};
-use apiserver_request::{RequestInfo, User};
+use apiserver_request::{RequestInfo, User, annotate_audit};
 use futures::FutureExt;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
@@ -248,17 +249,28 @@ async fn run_chain(
     if context.info.is_resource {
         context.formats = server.formats;
     }
+    let deprecation = find_deprecation(&context.info);
+    if let Some(deprecation) = &deprecation {
+        annotate_deprecation(deprecation);
+    }
     let result = route::dispatch_request(server, context, body, upgrade).await;
-    match deprecation_warning(&context.info) {
-        Some(warning) => warn_first(result, &warning),
+    match deprecation {
+        Some(deprecation) => warn_first(result, &deprecation.warning),
         None => result,
     }
 }
 
-/// Returns the warning about a deprecated version of a built-in kind, for requests of all verbs.
-fn deprecation_warning(info: &RequestInfo) -> Option<String> {
+/// Returns the deprecation of the version of a built-in kind, for requests of all verbs.
+fn find_deprecation(info: &RequestInfo) -> Option<Deprecation> {
     let resource = api_kinds::find(&info.group, &info.version, &info.resource)?;
-    api_kinds::deprecation_warning(resource).filter(|_| info.is_resource)
+    api_kinds::find_deprecation(resource).filter(|_| info.is_resource)
+}
+
+fn annotate_deprecation(deprecation: &Deprecation) {
+    annotate_audit("k8s.io/deprecated", || "true".to_owned());
+    if let Some(release) = deprecation.removed {
+        annotate_audit("k8s.io/removed-release", || release.to_string());
+    }
 }
 
 /// Adds the warning before others: failed requests have it as well.

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use integration_tests::{config_map, pod, wait_for};
+use integration_tests::{config_map, pod, wait_for, wait_for_value};
 use serde_json::{Value, json};
 use std::path::Path;
 use testkit_control_plane::{ControlPlane, WebhookReply, WebhookServer};
@@ -18,6 +18,14 @@ fn write_policy(folder: &Path) -> String {
         format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}"),
     )
     .unwrap();
+    format!("--audit-policy-file={}", path.display())
+}
+
+/// Writes a policy that records all requests.
+fn write_all(folder: &Path) -> String {
+    let path = folder.join("all.yaml");
+    let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: Metadata}\n";
+    std::fs::write(&path, text).unwrap();
     format!("--audit-policy-file={}", path.display())
 }
 
@@ -198,4 +206,32 @@ async fn webhook_receives_lists_of_events() {
         })
     })
     .await;
+}
+
+#[tokio::test]
+async fn deprecated_versions_are_annotated() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let path = format!("--audit-log-path={}", log.display());
+    let versions = "--runtime-config=resource.k8s.io/v1beta2=true";
+    let plane = ControlPlane::start_with_flags(&[
+        "--audit-log-mode=blocking",
+        &write_all(folder.path()),
+        &path,
+        versions,
+    ])
+    .await;
+    let admin = plane.admin();
+    for (version, deprecated, removed) in [
+        ("v1", Value::Null, Value::Null),
+        ("v1beta2", json!("true"), json!("1.39")),
+    ] {
+        let path = format!("/apis/resource.k8s.io/{version}/deviceclasses/of-{version}");
+        admin.get(&path).await;
+        let name = format!("of-{version}");
+        let event = wait_for_value("the event", async || find_event(&log, &name)).await;
+        let annotations = &event["annotations"];
+        assert_eq!(annotations["k8s.io/deprecated"], deprecated, "{event}");
+        assert_eq!(annotations["k8s.io/removed-release"], removed, "{event}");
+    }
 }
