@@ -7,6 +7,7 @@ use crate::pem::TlsError;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -20,7 +21,7 @@ pub struct Followed<T> {
     paths: Vec<PathBuf>,
     make: Make<T>,
     value: ArcSwap<T>,
-    seen: Mutex<(Instant, Vec<Option<SystemTime>>)>,
+    seen: Mutex<(Instant, Vec<Option<FileState>>)>,
     check_every: Duration,
 }
 
@@ -34,7 +35,7 @@ impl<T> Followed<T> {
         make: impl Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
         // Before the files are read, for the same reason as at each check.
-        let seen = Mutex::new((Instant::now(), modification_times(&paths)));
+        let seen = Mutex::new((Instant::now(), file_states(&paths)));
         let value = ArcSwap::from_pointee(make(&paths)?);
         Ok(Followed {
             paths,
@@ -63,7 +64,7 @@ impl<T> Followed<T> {
         {
             // Taken before the files are read: a change during the read has a newer time and is
             // noticed at the next check.
-            let now = modification_times(&self.paths);
+            let now = file_states(&self.paths);
             if now != seen.1 {
                 match (self.make)(&self.paths) {
                     Ok(value) => {
@@ -96,11 +97,27 @@ impl<T> fmt::Debug for Followed<T> {
     }
 }
 
-fn modification_times(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
-    paths
-        .iter()
-        .map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok())
-        .collect()
+/// State of a file that changes whenever its content does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileState {
+    modified: SystemTime,
+    /// Tools can set the time of modification, but not this one.
+    changed: (i64, i64),
+    inode: u64,
+    size: u64,
+}
+
+fn file_states(paths: &[PathBuf]) -> Vec<Option<FileState>> {
+    let state = |path: &PathBuf| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(FileState {
+            modified: metadata.modified().ok()?,
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            inode: metadata.ino(),
+            size: metadata.len(),
+        })
+    };
+    paths.iter().map(state).collect()
 }
 
 #[cfg(test)]
@@ -135,8 +152,12 @@ mod tests {
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(at))
             .unwrap();
         if let Some(followed) = followed {
-            followed.seen.lock().0 = Instant::now().checked_sub(CHECK_EVERY).unwrap();
+            pass_interval(followed);
         }
+    }
+
+    fn pass_interval(followed: &Followed<String>) {
+        followed.seen.lock().0 = Instant::now().checked_sub(CHECK_EVERY).unwrap();
     }
 
     #[test]
@@ -157,9 +178,22 @@ mod tests {
         let (path, reads) = (folder.path().join("f"), Arc::default());
         write_later(None, &path, "one", 100);
         let followed = follow(&path, &reads);
-        write_later(Some(&followed), &path, "one", 100);
+        pass_interval(&followed);
         assert_eq!(*followed.current(), "one");
         assert_eq!(reads.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn file_that_is_replaced_by_one_of_the_same_time_and_size_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, reads) = (folder.path().join("f"), Arc::default());
+        write_later(None, &path, "one", 100);
+        let followed = follow(&path, &reads);
+        let other = folder.path().join("g");
+        write_later(None, &other, "two", 100);
+        std::fs::rename(&other, &path).unwrap();
+        pass_interval(&followed);
+        assert_eq!(*followed.current(), "two");
     }
 
     #[test]
