@@ -47,6 +47,10 @@ pub trait JsonSchema: Debug + Send + Sync {
     fn items(&self) -> Option<&dyn JsonSchema>;
     /// Returns the schema of the values of a map.
     fn values(&self) -> Option<&dyn JsonSchema>;
+    /// Reports whether keys of a map are looked up by their escaped names, like declared fields.
+    fn unescapes_keys(&self) -> bool {
+        false
+    }
     /// Returns the fields that identify an element of a list of type `map`.
     fn list_keys(&self) -> &[String] {
         &[]

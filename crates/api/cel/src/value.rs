@@ -500,9 +500,13 @@ impl<'v> Map<'v> {
                     .get(&*name)
                     .map(|node| Value::from_json(node, Some(property)))
             }
-            Map::Json(fields, Some(schema)) => fields
-                .get(name)
-                .map(|node| Value::from_json(node, schema.values())),
+            Map::Json(fields, Some(schema)) => {
+                let unescaped = schema.unescapes_keys().then(|| escaping::unescape(name));
+                let name = unescaped.flatten().unwrap_or(name.into());
+                fields
+                    .get(&*name)
+                    .map(|node| Value::from_json(node, schema.values()))
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::program::Environment;
+use crate::schema::{JsonForm, JsonSchema};
 use crate::types::Type;
 
 use super::create_base;
@@ -15,8 +16,41 @@ pub const USER: &str = "user";
 /// Variable of match conditions: the review that an authorization webhook would get.
 pub const REQUEST: &str = "request";
 
-/// Creates the type of users.
+/// Reads claims: JSON of any form, whose names expressions may escape at each level.
+#[derive(Debug)]
+struct ClaimsSchema;
+
+impl JsonSchema for ClaimsSchema {
+    fn form(&self) -> JsonForm {
+        JsonForm::Dynamic
+    }
+
+    fn property(&self, _name: &str) -> Option<&dyn JsonSchema> {
+        None
+    }
+
+    fn items(&self) -> Option<&dyn JsonSchema> {
+        Some(&ClaimsSchema)
+    }
+
+    fn values(&self) -> Option<&dyn JsonSchema> {
+        Some(&ClaimsSchema)
+    }
+
+    fn unescapes_keys(&self) -> bool {
+        true
+    }
+}
+
+/// Schema of [`CLAIMS`].
+pub static CLAIMS_SCHEMA: &dyn JsonSchema = &ClaimsSchema;
+
+/// Creates the type of the user of an admission request.
 pub(super) fn user_shape() -> Arc<Shape> {
+    user_with_extra(Shape::map(Shape::list(Shape::text())))
+}
+
+fn user_with_extra(extra: Arc<Shape>) -> Arc<Shape> {
     let text = Shape::text;
     Shape::object(
         "kubernetes.UserInfo",
@@ -24,13 +58,14 @@ pub(super) fn user_shape() -> Arc<Shape> {
             ("username", text()),
             ("uid", text()),
             ("groups", Shape::list(text())),
-            ("extra", Shape::map(Shape::list(text()))),
+            ("extra", extra),
         ],
     )
 }
 
 /// Type of [`USER`].
-pub static USER_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(user_shape);
+pub static USER_SHAPE: LazyLock<Arc<Shape>> =
+    LazyLock::new(|| user_with_extra(Shape::escaped_map(Shape::list(Shape::text()))));
 
 /// Type of [`REQUEST`]: the specification of a SubjectAccessReview.
 pub static REVIEW_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {

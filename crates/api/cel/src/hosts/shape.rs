@@ -20,6 +20,7 @@ pub struct Shape {
     name: &'static str,
     fields: Vec<(&'static str, Arc<Shape>)>,
     inner: Option<Arc<Shape>>,
+    unescapes_keys: bool,
 }
 
 impl Shape {
@@ -29,6 +30,7 @@ impl Shape {
             name: "",
             fields: Vec::new(),
             inner: None,
+            unescapes_keys: false,
         })
     }
 
@@ -59,6 +61,7 @@ impl Shape {
             name: BOOL,
             fields: Vec::new(),
             inner: None,
+            unescapes_keys: false,
         })
     }
 
@@ -69,6 +72,7 @@ impl Shape {
             name: QUANTITY,
             fields: Vec::new(),
             inner: None,
+            unescapes_keys: false,
         })
     }
 
@@ -79,6 +83,7 @@ impl Shape {
             name: "",
             fields: Vec::new(),
             inner: Some(inner),
+            unescapes_keys: false,
         })
     }
 
@@ -89,6 +94,15 @@ impl Shape {
             name: "",
             fields: Vec::new(),
             inner: Some(inner),
+            unescapes_keys: false,
+        })
+    }
+
+    /// Creates the type of maps whose keys expressions may escape, as the names of fields.
+    pub fn escaped_map(inner: Arc<Shape>) -> Arc<Shape> {
+        Arc::new(Shape {
+            unescapes_keys: true,
+            ..Shape::clone(&Shape::map(inner))
         })
     }
 
@@ -103,6 +117,7 @@ impl Shape {
             name,
             fields,
             inner: None,
+            unescapes_keys: false,
         })
     }
 
@@ -158,6 +173,10 @@ impl JsonSchema for Shape {
 
     fn values(&self) -> Option<&dyn JsonSchema> {
         self.items()
+    }
+
+    fn unescapes_keys(&self) -> bool {
+        self.unescapes_keys
     }
 }
 
