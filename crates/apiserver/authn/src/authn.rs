@@ -43,6 +43,8 @@ pub struct Authn {
     tokens: Vec<Arc<dyn Authenticator>>,
     accounts: Option<Arc<AccountTokens>>,
     issuer: Option<Arc<TokenIssuer>>,
+    /// Audiences that mean this server.
+    audiences: Vec<String>,
     jwt: Option<Arc<JwtTokens>>,
     anonymous: Anonymous,
 }
@@ -64,8 +66,9 @@ impl Authn {
             // The cheapest check is first: a lookup in memory before signatures and Secrets.
             tokens.push(Arc::new(TokenFile::from_file(path)?));
         }
-        let (mut accounts, mut issuer) = (None, None);
+        let (mut accounts, mut issuer, mut audiences) = (None, None, Vec::new());
         if let Some(options) = options.service_accounts {
+            audiences = options.api_audiences();
             let one = Arc::new(AccountTokens::new(&options, objects.clone())?);
             tokens.push(one.clone());
             issuer = TokenIssuer::new(&options, objects.clone())?.map(Arc::new);
@@ -84,6 +87,7 @@ impl Authn {
             tokens,
             accounts,
             issuer,
+            audiences,
             jwt: options.jwt,
             anonymous: options.anonymous,
         }))
@@ -122,6 +126,11 @@ impl Authn {
     /// Returns the verifier of ServiceAccount tokens.
     pub fn accounts(&self) -> Option<&AccountTokens> {
         self.accounts.as_deref()
+    }
+
+    /// Returns the audiences that mean this server.
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.audiences
     }
 
     /// Returns the token authenticators, for TokenReview.

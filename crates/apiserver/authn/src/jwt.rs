@@ -24,7 +24,7 @@ pub use config::{
     AuthenticationConfiguration, ClaimMappings, ClaimRule, ExtraMapping, IssuerConfig, JwtConfig,
     PrefixedMapping, UidMapping, UserRule,
 };
-pub use environment::{FetchError, IssuerEnvironment, KeyFetcher};
-pub use file::read_authentication_config;
+pub use environment::{FetchError, IssuerEnvironment, KeyFetcher, MAX_DOCUMENT};
+pub use file::{LoadedConfiguration, read_authentication_config};
 pub use metrics::JwtMetrics;
 pub use reload::JwtTokens;

@@ -30,8 +30,8 @@ pub use ca_bundle::combine_ca_bundles;
 pub use certificate_files::CertificateFiles;
 pub use jwt::{
     AuthenticationConfiguration, ClaimMappings, ClaimRule, ExtraMapping, FetchError, IssuerConfig,
-    IssuerEnvironment, JwtConfig, JwtMetrics, JwtTokens, KeyFetcher, PrefixedMapping, UidMapping,
-    UserRule, read_authentication_config,
+    IssuerEnvironment, JwtConfig, JwtMetrics, JwtTokens, KeyFetcher, LoadedConfiguration,
+    MAX_DOCUMENT, PrefixedMapping, UidMapping, UserRule, read_authentication_config,
 };
 pub use life::CertificateLife;
 pub use options_error::OptionsError;

@@ -25,14 +25,20 @@ impl Authn {
         token: &str,
         audiences: &[String],
     ) -> Option<(User, Vec<String>)> {
-        // Only ServiceAccount tokens carry audiences, so they are tried first.
+        // Only ServiceAccount tokens carry audiences, so they are tried first. One that is refused
+        // must not pass below for an audience that it does not have.
         if let Some(accounts) = self.accounts()
-            && let Ok(Some(found)) = accounts.verify(token, audiences).await
+            && let Some(found) = accounts.verify(token, audiences).await.ok()?
         {
             return Some(found);
         }
-        // Other tokens are valid for this server only: they carry no audiences.
-        if !audiences.is_empty() {
+        // Other tokens are for this server, whichever of its audiences the review names.
+        let own = self.audiences().iter();
+        let held: Vec<String> = match audiences {
+            [] => own.cloned().collect(),
+            wanted => own.filter(|own| wanted.contains(own)).cloned().collect(),
+        };
+        if held.is_empty() && !audiences.is_empty() {
             return None;
         }
         let credentials = Credentials {
@@ -41,7 +47,7 @@ impl Authn {
         };
         for authenticator in self.token_authenticators() {
             if let Ok(Some(user)) = authenticator.authenticate(&credentials).await {
-                return Some((user, Vec::new()));
+                return Some((user, held));
             }
         }
         None

@@ -4,7 +4,10 @@ use crate::bootstrap::identity::Identity;
 use crate::options::ServerOptions;
 use crate::webhooks::build_resolver;
 use anyhow::bail;
-use apiserver_authn::{FetchError, IssuerEnvironment, JwtMetrics, JwtTokens, KeyFetcher};
+use apiserver_authn::{
+    FetchError, IssuerEnvironment, JwtMetrics, JwtTokens, KeyFetcher, LoadedConfiguration,
+    MAX_DOCUMENT,
+};
 use apiserver_request::Objects;
 use apiserver_webhook::{CallError, Credentials, Endpoint, Transport};
 use base_task::Tasks;
@@ -15,8 +18,6 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Timeout of a request to an issuer. A client waits for it.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval in which a changed file is noticed.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -26,6 +27,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 /// A file or flag that can't be used.
 pub fn build_tokens(
     options: &ServerOptions,
+    loaded: Option<LoadedConfiguration>,
     objects: &Arc<dyn Objects>,
     tasks: &Tasks,
 ) -> anyhow::Result<Option<Arc<JwtTokens>>> {
@@ -39,12 +41,14 @@ pub fn build_tokens(
         metrics: Arc::new(JwtMetrics::new(Identity::of_host().name())),
     };
     let disallowed = &options.service_account_issuer;
-    let tokens = match (&options.authentication_config, options.oidc.issuer()?) {
+    let file = options.authentication_config.as_ref().zip(loaded);
+    let tokens = match (file, options.oidc.issuer()?) {
         (Some(_), Some(_)) => {
             bail!("--authentication-config and --oidc-* flags are mutually exclusive")
         }
-        (Some(path), None) => {
-            JwtTokens::from_file(path, disallowed.clone(), environment(), RELOAD_INTERVAL)?
+        (Some((path, loaded)), None) => {
+            let disallowed = disallowed.clone();
+            JwtTokens::from_file(path, loaded, disallowed, environment(), RELOAD_INTERVAL)?
         }
         (None, Some(jwt)) => {
             JwtTokens::from_flags(jwt, &options.oidc.algorithms(), disallowed, environment())?
@@ -63,7 +67,7 @@ impl KeyFetcher for IssuerServers {
     async fn fetch(&self, url: &str, authority: &str) -> Result<Bytes, FetchError> {
         let server = json!({"url": url, "caBundle": STANDARD.encode(authority)});
         let endpoint = Endpoint::parse(&server).map_err(FetchError::Request)?;
-        let fetched = self.0.get_json(&endpoint, url, TIMEOUT).await;
+        let fetched = self.0.get_json(&endpoint, url, MAX_DOCUMENT).await;
         fetched.map_err(|error| FetchError::Request(describe(error)))
     }
 }
@@ -71,7 +75,7 @@ impl KeyFetcher for IssuerServers {
 fn describe(error: CallError) -> String {
     match error {
         CallError::Failed { url, why } => format!("Get {url:?}: {why}"),
-        CallError::Deadline { url } => format!("Get {url:?}: no response within {TIMEOUT:?}"),
+        CallError::Deadline { url } => format!("Get {url:?}: no response in time"),
         CallError::Config(why) | CallError::Status { message: why, .. } => why,
     }
 }

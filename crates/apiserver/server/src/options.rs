@@ -7,7 +7,8 @@ use crate::oidc_flags::OidcFlags;
 use crate::release_flags::ReleaseFlags;
 use anyhow::bail;
 use apiserver_authn::{
-    Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts, read_authentication_config,
+    Anonymous, LoadedConfiguration, Options as AuthnOptions, RequestHeader, ServiceAccounts,
+    read_authentication_config,
 };
 use apiserver_authz::Mode;
 use apiserver_storage::StoreConfig;
@@ -252,11 +253,22 @@ impl ServerOptions {
         }
     }
 
-    /// Returns the options of authentication.
+    /// Reads the file of `--authentication-config`, if there is one.
     ///
     /// # Errors
-    /// A configuration file that can't be used.
-    pub fn authn_options(&self) -> anyhow::Result<AuthnOptions> {
+    /// The file can't be used.
+    pub fn load_authentication_config(&self) -> anyhow::Result<Option<LoadedConfiguration>> {
+        let path = self.authentication_config.as_ref();
+        let load = |path| read_authentication_config(path, &self.service_account_issuer);
+        Ok(path.map(load).transpose()?)
+    }
+
+    /// Returns the options of authentication. `configured` is what the file of
+    /// `--authentication-config` says about anonymous requests.
+    ///
+    /// # Errors
+    /// A flag that can't be used.
+    pub fn authn_options(&self, configured: Option<Anonymous>) -> anyhow::Result<AuthnOptions> {
         // Without keys no token can be verified, so that the authenticator does not exist.
         let accounts = !self.service_account_key_file.is_empty()
             || self.service_account_signing_key_file.is_some();
@@ -271,17 +283,13 @@ impl ServerOptions {
             service_accounts: accounts.then(|| self.service_accounts()).transpose()?,
             // Built with the server, because it needs connections.
             jwt: None,
-            anonymous: self.anonymous_access()?,
+            anonymous: self.anonymous_access(configured)?,
         })
     }
 
     /// Returns the paths open to anonymous requests. With AlwaysAllow there are none: every
     /// anonymous request would be allowed.
-    fn anonymous_access(&self) -> anyhow::Result<Anonymous> {
-        let configured = match &self.authentication_config {
-            Some(path) => read_authentication_config(path, &self.service_account_issuer)?.anonymous,
-            None => None,
-        };
+    fn anonymous_access(&self, configured: Option<Anonymous>) -> anyhow::Result<Anonymous> {
         // As upstream, neither has precedence: an operator could not tell which one protects the
         // server.
         if configured.is_some() && self.anonymous_auth.is_some() {
@@ -436,7 +444,7 @@ mod tests {
     }
 
     fn anonymous(flags: &[&str]) -> Anonymous {
-        parse(flags).anonymous_access().unwrap()
+        parse(flags).anonymous_access(None).unwrap()
     }
 
     #[test]

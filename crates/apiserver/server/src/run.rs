@@ -251,8 +251,10 @@ impl<'a> Assembly<'a> {
         // Authentication, authorization and admission read the caches, which spares the store a
         // read per decision.
         let objects: Arc<dyn Objects> = caches.clone();
-        let mut authn_options = options.authn_options()?;
-        authn_options.jwt = issuers::build_tokens(options, &objects, tasks)?;
+        let loaded = options.load_authentication_config()?;
+        let anonymous = loaded.as_ref().and_then(|loaded| loaded.anonymous.clone());
+        let mut authn_options = options.authn_options(anonymous)?;
+        authn_options.jwt = issuers::build_tokens(options, loaded, &objects, tasks)?;
         let authn = Authn::new(authn_options, objects.clone())?;
         let authz = Authz::new(&options.authorization_modes()?, &objects);
         Ok(Self {

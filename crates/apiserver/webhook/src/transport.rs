@@ -22,7 +22,7 @@ use crate::endpoint::{ClientKey, Endpoint};
 use crate::resolver::ServiceResolver;
 use base_task::Tasks;
 use bytes::Bytes;
-use call::{Call, Reply};
+use call::{Call, MAX_RESPONSE, Reply};
 use connector::Route;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Uri};
@@ -157,49 +157,43 @@ impl Transport {
             uri: &uri,
             headers,
             body,
+            max_response: MAX_RESPONSE,
         };
         let reply = client.pool.send(&call).await;
         check_status(reply.map_err(|error| failed(error.describe()))?)
     }
 
     /// Gets the body at a URL of the endpoint's server, for keys of token issuers. Redirects are
-    /// not followed.
+    /// not followed. The caller limits the time.
     ///
     /// # Errors
-    /// As [`Transport::post_json`].
+    /// As [`Transport::post_json`], with `max_response` as the limit of size.
     pub async fn get_json(
         &self,
         endpoint: &Endpoint,
         url: &str,
-        timeout: Duration,
+        max_response: usize,
     ) -> Result<Bytes, CallError> {
         let failed = |why: String| CallError::Failed {
             url: url.to_owned(),
             why,
         };
-        let exchange = async {
-            let client = self.find_client(endpoint)?;
-            let uri: Uri = url
-                .parse()
-                .map_err(|e: http::uri::InvalidUri| failed(e.to_string()))?;
-            let mut headers = HeaderMap::new();
-            headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver"));
-            let call = Call {
-                method: Method::GET,
-                uri: &uri,
-                headers,
-                body: Bytes::new(),
-            };
-            let reply = client.pool.send(&call).await;
-            check_status(reply.map_err(|error| failed(error.describe()))?)
+        let client = self.find_client(endpoint)?;
+        let uri: Uri = url
+            .parse()
+            .map_err(|e: http::uri::InvalidUri| failed(e.to_string()))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver"));
+        let call = Call {
+            method: Method::GET,
+            uri: &uri,
+            headers,
+            body: Bytes::new(),
+            max_response,
         };
-        match tokio::time::timeout(timeout, exchange).await {
-            Ok(done) => done,
-            Err(_) => Err(CallError::Deadline {
-                url: url.to_owned(),
-            }),
-        }
+        let reply = client.pool.send(&call).await;
+        check_status(reply.map_err(|error| failed(error.describe()))?)
     }
 
     /// Returns the client of a server, which has its open connections. A rotated certificate makes

@@ -3,8 +3,9 @@
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::Value;
 
-/// Keys that are read of one set. Issuers publish a few.
-const MAX_KEYS: usize = 256;
+/// Keys that are read of one set. Issuers publish a few, and a token without a key ID is tried with
+/// each.
+const MAX_KEYS: usize = 64;
 
 /// A document that is no key set.
 #[derive(Debug, thiserror::Error)]

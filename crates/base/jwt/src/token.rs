@@ -54,10 +54,16 @@ impl<'t> UnverifiedToken<'t> {
         self.claims.get("iss").and_then(Value::as_str)
     }
 
-    /// Returns whether the header names one of these algorithms. Other keys don't help a token of
-    /// another algorithm.
-    pub fn has_algorithm_of(&self, allowed: &[Algorithm]) -> bool {
-        self.find_algorithm(allowed).is_some()
+    /// Returns whether the header is accepted. Other keys don't help a token whose header is not.
+    pub fn has_accepted_header(&self, allowed: &[Algorithm]) -> bool {
+        self.check_header(allowed).is_ok()
+    }
+
+    fn check_header(&self, allowed: &[Algorithm]) -> Result<Algorithm, VerifyError> {
+        if self.header.contains_key("crit") {
+            return Err(VerifyError::CriticalExtension);
+        }
+        self.find_algorithm(allowed).ok_or(VerifyError::Algorithm)
     }
 
     fn find_algorithm(&self, allowed: &[Algorithm]) -> Option<Algorithm> {
@@ -75,10 +81,7 @@ impl<'t> UnverifiedToken<'t> {
         keys: &[PublicKey],
         allowed: &[Algorithm],
     ) -> Result<&Map<String, Value>, VerifyError> {
-        if self.header.contains_key("crit") {
-            return Err(VerifyError::CriticalExtension);
-        }
-        let algorithm = self.find_algorithm(allowed).ok_or(VerifyError::Algorithm)?;
+        let algorithm = self.check_header(allowed)?;
         install_provider();
         let id = self.header.get("kid").and_then(Value::as_str);
         let id = id.unwrap_or_default();
@@ -177,6 +180,16 @@ mod tests {
             assert_eq!(parsed.issuer(), Some("https://i"), "{case}");
             let allowed = [Algorithm::ES256, Algorithm::RS256];
             assert_eq!(parsed.verify(&keys, &allowed).map(drop), expect, "{case}");
+            // Newer keys help only a token whose header is accepted.
+            let may_be_other_key = !matches!(
+                expect,
+                Err(VerifyError::Algorithm | VerifyError::CriticalExtension)
+            );
+            assert_eq!(
+                parsed.has_accepted_header(&allowed),
+                may_be_other_key,
+                "{case}"
+            );
             if expect.is_ok() {
                 let verified = parsed.verify(&keys, &[Algorithm::RS256]).map(drop);
                 assert_eq!(verified, Err(VerifyError::Algorithm), "{case}");

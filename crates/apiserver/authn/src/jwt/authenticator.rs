@@ -1,13 +1,14 @@
 //! Authenticates the tokens of configured issuers.
 
 use super::environment::IssuerEnvironment;
-use super::keys::KeyCache;
+use super::keys::{KeyCache, KnownKeys};
 use super::mapping::map_claims;
 use super::rules::IssuerRules;
 use crate::options_error::OptionsError;
 use apiserver_request::{AuthnError, User};
-use base_jwt::UnverifiedToken;
+use base_jwt::{PublicKey, UnverifiedToken};
 use jsonwebtoken::Algorithm;
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -106,32 +107,44 @@ impl IssuerSet {
             .map_err(|why| AuthnError(format!("oidc: issuer {url:?}: {why}")))
     }
 
+    /// Returns the claims of a token that one of the keys has signed.
+    fn verify_signature(
+        &self,
+        token: &UnverifiedToken<'_>,
+        keys: Option<&Vec<PublicKey>>,
+    ) -> Result<Map<String, Value>, String> {
+        let keys = keys.ok_or_else(|| "authenticator not initialized".to_owned())?;
+        // Each of the keys takes up to a millisecond.
+        base_task::blocking(|| token.verify(keys, &self.algorithms).cloned())
+            .map_err(|error| error.to_string())
+    }
+
     async fn verify(
         &self,
         issuer: &JwtIssuer,
         token: &UnverifiedToken<'_>,
     ) -> Result<User, String> {
-        let (fetches, mut keys) = issuer.keys.current();
-        let verify = |keys: &Option<Arc<_>>| {
-            let keys: &Arc<Vec<_>> = keys
-                .as_ref()
-                .ok_or_else(|| "authenticator not initialized".to_owned())?;
-            token
-                .verify(keys, &self.algorithms)
-                .cloned()
-                .map_err(|error| error.to_string())
-        };
-        let mut verified = verify(&keys);
-        if verified.is_err() && token.has_algorithm_of(&self.algorithms) {
+        let (fetches, keys) = issuer.keys.current();
+        let mut verified = self.verify_signature(token, keys.as_deref());
+        if verified.is_err() && token.has_accepted_header(&self.algorithms) {
             // The keys may be unknown or rotated.
-            keys = issuer.keys.refresh(fetches).await;
-            verified = verify(&keys);
+            let fetched = issuer.keys.refresh(fetches).await;
+            if !is_same(&keys, &fetched) {
+                verified = self.verify_signature(token, fetched.as_deref());
+            }
         }
         let claims = verified?;
         let now = jiff::Timestamp::now().as_second();
         // Expressions take up to 0.1 s each.
         base_task::blocking(|| map_claims(&issuer.rules, &claims, now))
             .map_err(|error| error.to_string())
+    }
+}
+
+fn is_same(former: &KnownKeys, latter: &KnownKeys) -> bool {
+    match (former, latter) {
+        (Some(former), Some(latter)) => Arc::ptr_eq(former, latter),
+        (former, latter) => former.is_none() && latter.is_none(),
     }
 }
 

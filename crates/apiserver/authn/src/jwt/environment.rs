@@ -4,9 +4,10 @@ use super::metrics::JwtMetrics;
 use base_task::Tasks;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum size of a document in bytes. Issuers publish a few KiB.
-pub(super) const MAX_DOCUMENT: usize = 1024 * 1024;
+pub const MAX_DOCUMENT: usize = 1024 * 1024;
 
 /// Keys of an issuer that could not be fetched.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -14,9 +15,9 @@ pub enum FetchError {
     /// The request failed.
     #[error("{0}")]
     Request(String),
-    /// The document is larger than 1 MiB.
-    #[error("the document is larger than {MAX_DOCUMENT} bytes")]
-    TooLarge,
+    /// The issuer's servers did not respond in time.
+    #[error("no keys within {0:?}")]
+    Timeout(Duration),
     /// The discovery document can't be used.
     #[error("the discovery document {0}")]
     Discovery(&'static str),
@@ -28,7 +29,7 @@ pub enum FetchError {
 /// Gets documents over verified TLS.
 #[async_trait::async_trait]
 pub trait KeyFetcher: Send + Sync {
-    /// Gets the document at a URL of the scheme https, within a timeout and a limit of size. The
+    /// Gets the document at a URL of the scheme https, of at most [`MAX_DOCUMENT`] bytes. The
     /// server is verified by `authority`, certificates in PEM, or the system's roots if it is
     /// empty.
     ///

@@ -2,7 +2,7 @@
 //! set that it names.
 
 use super::config::IssuerConfig;
-use super::environment::{FetchError, IssuerEnvironment, MAX_DOCUMENT};
+use super::environment::{FetchError, IssuerEnvironment};
 use base_jwt::{PublicKey, parse_key_set};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -15,6 +15,10 @@ use tokio::time::Instant;
 /// Time between two fetches of an issuer. Clients without credentials can cause fetches with
 /// tokens of unknown keys.
 const FETCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Time of a fetch: the discovery document and the keys.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests that wait for a fetch of an issuer. A request waits before it counts as one in flight.
+const MAX_WAITING: usize = 256;
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 
 /// Keys at a time; `None` until the first fetch has succeeded.
@@ -62,11 +66,16 @@ impl KeyCache {
     }
 
     /// Returns the keys after a fetch that ended after `seen` fetches. Callers share one fetch. A
-    /// fetch is not repeated within its interval; then the known keys are returned.
+    /// fetch is not repeated within its interval; then the known keys are returned, and also if too
+    /// many callers wait.
     pub async fn refresh(self: &Arc<Self>, seen: u64) -> KnownKeys {
         let mut finished = self.finished.subscribe();
         {
             let mut state = self.state.lock();
+            // Each subscriber but this one waits.
+            if self.finished.receiver_count() > MAX_WAITING {
+                return state.keys.clone();
+            }
             let is_recent = state.last.is_some_and(|at| at.elapsed() < FETCH_INTERVAL);
             if state.fetches != seen || (is_recent && !state.is_fetching) {
                 return state.keys.clone();
@@ -114,11 +123,7 @@ impl KeyCache {
 
     async fn get(&self, url: &str) -> Result<Bytes, FetchError> {
         let authority = &self.issuer.certificate_authority;
-        let body = self.environment.fetcher.fetch(url, authority).await?;
-        if body.len() > MAX_DOCUMENT {
-            return Err(FetchError::TooLarge);
-        }
-        Ok(body)
+        self.environment.fetcher.fetch(url, authority).await
     }
 
     /// Returns the URL of the key set.
@@ -159,7 +164,8 @@ struct Fetch(Arc<KeyCache>);
 
 impl Fetch {
     async fn run(self) {
-        let fetched = self.0.fetch_keys().await;
+        let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.0.fetch_keys()).await;
+        let fetched = fetched.unwrap_or(Err(FetchError::Timeout(FETCH_TIMEOUT)));
         let issuer = self.0.issuer.url.as_str();
         match fetched {
             Ok(keys) => {

@@ -4,7 +4,7 @@ use super::expression::CompiledExpression;
 use super::mapping_error::MappingError;
 use super::rules::{IssuerRules, Source};
 use api_cel::Value as Cel;
-use api_cel::hosts::identity::{CLAIMS, USER, USER_SHAPE};
+use api_cel::hosts::identity::{CLAIMS, CLAIMS_SCHEMA, USER, USER_SHAPE};
 use apiserver_request::User;
 use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 type Claims = Map<String, Value>;
 
 /// Tolerance for `nbf` in seconds, as upstream's OIDC library.
-const NOT_BEFORE_LEEWAY: f64 = 300.0;
+const NOT_BEFORE_LEEWAY: f64 = 60.0;
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Returns the user of verified claims at `now`, in seconds since 1970.
@@ -23,7 +23,7 @@ pub fn map_claims(rules: &IssuerRules, claims: &Claims, now: i64) -> Result<User
     check_times(claims, now)?;
     check_audience(claims, &rules.issuer.audiences)?;
     let numbers_as_doubles = convert_numbers(&Value::Object(claims.clone()));
-    let variable = Cel::from_json(&numbers_as_doubles, None);
+    let variable = Cel::from_json(&numbers_as_doubles, Some(CLAIMS_SCHEMA));
     let user = User {
         name: read_username(rules, claims, &variable)?,
         groups: read_groups(rules, claims, &variable)?,
@@ -40,17 +40,25 @@ pub fn map_claims(rules: &IssuerRules, claims: &Claims, now: i64) -> Result<User
     Ok(user)
 }
 
-/// Checks `exp` and `nbf`. Both are numbers, possibly with a fraction (RFC 7519, section 2).
+/// Checks `exp` and `nbf`. Both are numbers, possibly with a fraction (RFC 7519, section 2), or,
+/// as upstream, their texts.
 fn check_times(claims: &Claims, now: i64) -> Result<(), MappingError> {
     let now = now as f64;
-    let expires = claims.get("exp").and_then(Value::as_f64);
+    let expires = claims.get("exp").and_then(read_time);
     if expires.is_none_or(|at| at < now) {
         return Err(MappingError::Expired);
     }
     match claims.get("nbf") {
         None | Some(Value::Null) => Ok(()),
-        Some(at) if at.as_f64().is_some_and(|at| at <= now + NOT_BEFORE_LEEWAY) => Ok(()),
+        Some(at) if read_time(at).is_some_and(|at| at <= now + NOT_BEFORE_LEEWAY) => Ok(()),
         Some(_) => Err(MappingError::TooEarly),
+    }
+}
+
+fn read_time(value: &Value) -> Option<f64> {
+    match value {
+        Value::String(text) => text.parse::<Number>().ok()?.as_f64(),
+        value => value.as_f64(),
     }
 }
 
@@ -60,7 +68,9 @@ fn check_audience(claims: &Claims, accepted: &[String]) -> Result<(), MappingErr
         text.is_some_and(|text| accepted.iter().any(|accepted| accepted == text))
     };
     let fits = match claims.get("aud") {
-        Some(Value::Array(audiences)) => audiences.iter().any(is_accepted),
+        Some(Value::Array(audiences)) => {
+            audiences.iter().all(Value::is_string) && audiences.iter().any(is_accepted)
+        }
         Some(audience) => is_accepted(audience),
         None => false,
     };
@@ -91,6 +101,11 @@ fn text_claim<'c>(claims: &'c Claims, name: &str) -> Result<&'c str, MappingErro
         .ok_or_else(|| MappingError::Absent(name.to_owned()))?
         .as_str()
         .ok_or_else(|| MappingError::WrongType(name.to_owned()))
+}
+
+/// Returns a text; null is an empty one, as Go decodes it.
+fn text_or_null(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.is_null().then_some(""))
 }
 
 fn read_username(
@@ -137,10 +152,10 @@ fn read_groups(
         Some(Source::Claim { name, prefix }) => {
             let wrong = || MappingError::WrongType(name.clone());
             let groups = match claims.get(name) {
-                None => Vec::new(),
+                None | Some(Value::Null) => Vec::new(),
                 Some(Value::String(group)) => vec![group.as_str()],
                 Some(Value::Array(groups)) => {
-                    let texts: Option<Vec<&str>> = groups.iter().map(Value::as_str).collect();
+                    let texts: Option<Vec<&str>> = groups.iter().map(text_or_null).collect();
                     texts.ok_or_else(wrong)?
                 }
                 Some(_) => return Err(wrong()),
@@ -160,6 +175,9 @@ fn read_uid(
 ) -> Result<String, MappingError> {
     match &rules.uid {
         None => Ok(String::new()),
+        Some(Source::Claim { name, .. }) if claims.get(name) == Some(&Value::Null) => {
+            Ok(String::new())
+        }
         Some(Source::Claim { name, .. }) => text_claim(claims, name).map(str::to_owned),
         Some(Source::Expression(expression)) => {
             let result = expression.evaluate(CLAIMS, variable)?;

@@ -3,7 +3,7 @@
 use super::authenticator::{ALGORITHMS, IssuerSet, parse_algorithms};
 use super::config::{AuthenticationConfiguration, JwtConfig};
 use super::environment::IssuerEnvironment;
-use super::file::{LoadedConfiguration, load_content, read_authentication_config};
+use super::file::{LoadedConfiguration, load_content};
 use super::metrics::JwtMetrics;
 use super::validate::validate_configuration;
 use crate::options_error::OptionsError;
@@ -54,25 +54,26 @@ impl JwtTokens {
         })
     }
 
-    /// Creates the authenticator of a configuration file. Changes of the file are used at the next
-    /// token, at the latest `interval` after the change. A change that can't be used is logged,
-    /// and the former issuers stay in use.
+    /// Creates the authenticator of a configuration file, which was loaded before. Changes of the
+    /// file are used at the next token, at the latest `interval` after the change. A change that
+    /// can't be used is logged, and the former issuers stay in use.
     ///
     /// # Errors
     /// The file can't be used.
     pub fn from_file(
-        path: &PathBuf,
+        path: &Path,
+        loaded: LoadedConfiguration,
         disallowed: Vec<String>,
         environment: IssuerEnvironment,
         interval: Duration,
     ) -> Result<Self, OptionsError> {
-        let loaded = read_authentication_config(path, &disallowed)?;
         let metrics = environment.metrics.clone();
         metrics.record_config(&loaded.content);
         let reload = Reload::new(loaded, disallowed, environment);
-        let followed = Followed::load(vec![path.clone()], move |paths| {
+        let followed = Followed::load(vec![path.to_owned()], move |paths| {
             let path = paths.first().map(PathBuf::as_path);
-            reload.reload(path.unwrap_or(Path::new("")))
+            // A request causes it, and compiling the rules of many issuers takes its time.
+            base_task::blocking(|| reload.reload(path.unwrap_or(Path::new(""))))
         })?;
         Ok(JwtTokens {
             issuers: CurrentIssuers::Followed(followed.check_every(interval)),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::service_account::{AccountTokens, ServiceAccounts, TokenIssuer};
+use crate::{Authn, Options};
 use rcgen::KeyPair;
 
 fn object(name: &str, namespace: &str, spec: Value) -> Value {
@@ -119,6 +120,36 @@ fn token_is_valid_for_its_audiences_only() {
     );
     assert!(cluster.verify(&token, &["web"], objects()).is_err());
     assert!(cluster.verify(&token, &[], objects()).is_err());
+}
+
+#[test]
+fn token_review_returns_the_audiences_that_both_sides_name() {
+    let mut cluster = Cluster::new();
+    cluster.options.audiences = vec!["one".into(), "two".into()];
+    let account = cluster.token(json!({"audiences": ["two"]}));
+    let options = Options {
+        token_auth_file: Some(write_file(cluster.directory.path(), "tokens", "static,u,1")),
+        service_accounts: Some(cluster.options.clone()),
+        ..Options::default()
+    };
+    let authn = Authn::new(options, fake_objects(objects())).unwrap();
+    for (token, wanted, expect) in [
+        ("static", &[][..], Some(json!(["one", "two"]))),
+        ("static", &["two", "vault"], Some(json!(["two"]))),
+        ("static", &["vault"], None),
+        (&account, &[], Some(json!(["two"]))),
+        (&account, &["two"], Some(json!(["two"]))),
+        // Valid for this server, but not for the audience of the review.
+        (&account, &["one"], None),
+    ] {
+        let wanted: Vec<String> = wanted.iter().map(|text| (*text).to_owned()).collect();
+        let review = complete(authn.review(token, &wanted));
+        assert_eq!(
+            review.get("audiences"),
+            expect.as_ref(),
+            "{wanted:?}: {review}"
+        );
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
-/// Maximum size of a response. An object has at most 3 MiB; a patch that replaces it as base64
-/// takes 4 MiB.
+/// Maximum size of a webhook's response. An object has at most 3 MiB; a patch that replaces it as
+/// base64 takes 4 MiB.
 pub const MAX_RESPONSE: usize = 8 * 1024 * 1024;
 
 /// A request.
@@ -17,6 +17,8 @@ pub struct Call<'a> {
     pub uri: &'a Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// Maximum size of the response's body.
+    pub max_response: usize,
 }
 
 /// A complete response.
@@ -46,9 +48,9 @@ pub enum SendError {
     /// The response ended early.
     #[error("the response is not complete")]
     BrokenBody,
-    /// The response has more than [`MAX_RESPONSE`] bytes.
-    #[error("the response is too large")]
-    TooLarge,
+    /// The response has more bytes than this.
+    #[error("the response is larger than {0} bytes")]
+    TooLarge(usize),
 }
 
 impl SendError {
@@ -64,7 +66,7 @@ impl SendError {
             },
             SendError::Unsent => "EOF".to_owned(),
             SendError::BrokenBody => "unexpected EOF".to_owned(),
-            SendError::TooLarge => format!("the response is larger than {MAX_RESPONSE} bytes"),
+            SendError::TooLarge(_) => self.to_string(),
         }
     }
 }
@@ -106,11 +108,11 @@ impl Call<'_> {
 }
 
 /// Reads a body of HTTP/1.1.
-pub async fn collect_body(body: Incoming) -> Result<Bytes, SendError> {
-    match Limited::new(body, MAX_RESPONSE).collect().await {
+pub async fn collect_body(body: Incoming, limit: usize) -> Result<Bytes, SendError> {
+    match Limited::new(body, limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         // A webhook must not be able to fill the memory of the server.
-        Err(error) if error.is::<LengthLimitError>() => Err(SendError::TooLarge),
+        Err(error) if error.is::<LengthLimitError>() => Err(SendError::TooLarge(limit)),
         Err(_) => Err(SendError::BrokenBody),
     }
 }

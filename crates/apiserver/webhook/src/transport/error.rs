@@ -48,7 +48,7 @@ impl CallError {
             300..=399 => format!("the server responded with a redirect (status code {code})"),
             400 => "the server rejected our request for an unknown reason".to_owned(),
             401 => "the server has asked for the client to provide credentials".to_owned(),
-            403 => "forbidden: the webhook does not serve this client".to_owned(),
+            403 => "forbidden: the server does not serve this client".to_owned(),
             404 => "the server could not find the requested resource".to_owned(),
             405 => "the server does not allow this method on the requested resource".to_owned(),
             413 => "Request entity too large".to_owned(),

@@ -72,7 +72,7 @@ async fn send_request(
         None => SendError::Http1(error.into_error()),
     })?;
     let status = response.status();
-    let body = collect_body(response.into_body()).await?;
+    let body = collect_body(response.into_body(), call.max_response).await?;
     Ok(Reply { status, body })
 }
 

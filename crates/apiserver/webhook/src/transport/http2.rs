@@ -1,7 +1,7 @@
 //! A connection of HTTP/2, which all requests to a server share. Only servers at a URL of this
 //! machine have one.
 
-use super::call::{Call, MAX_RESPONSE, Reply, SendError};
+use super::call::{Call, Reply, SendError};
 use base_task::Tasks;
 use bytes::{Bytes, BytesMut};
 use h2::client::{Builder, SendRequest};
@@ -50,8 +50,8 @@ impl Http2 {
         let mut body = BytesMut::new();
         while let Some(part) = received.data().await {
             let part = part.map_err(|_| SendError::BrokenBody)?;
-            if body.len() + part.len() > MAX_RESPONSE {
-                return Err(SendError::TooLarge);
+            if body.len() + part.len() > call.max_response {
+                return Err(SendError::TooLarge(call.max_response));
             }
             body.extend_from_slice(&part);
             // Without this, the server would stop when the window is full.

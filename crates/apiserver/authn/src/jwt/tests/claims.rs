@@ -1,6 +1,6 @@
 //! Claims that are and that are not a user.
 
-use super::{configuration, issuer, merge};
+use super::{configuration, issuer};
 use crate::jwt::file::load_content;
 use crate::jwt::mapping::map_claims;
 use apiserver_request::User;
@@ -14,9 +14,16 @@ fn map(more: &Value, changes: &Value) -> Result<User, String> {
     let config = configuration(vec![issuer("https://i", more)]).to_string();
     let loaded = load_content(config.into_bytes(), &[]).unwrap();
     let mut claims = json!({"iss": "https://i", "aud": "a", "sub": "s", "exp": NOW + 60});
-    merge(&mut claims, changes);
+    replace(&mut claims, changes);
     let claims = claims.as_object().unwrap();
     map_claims(&loaded.issuers[0], claims, NOW).map_err(|error| error.to_string())
+}
+
+/// Replaces claims; null is a value.
+fn replace(claims: &mut Value, changes: &Value) {
+    for (name, change) in changes.as_object().unwrap() {
+        claims[name] = change.clone();
+    }
 }
 
 #[test]
@@ -26,13 +33,17 @@ fn times_and_audience_are_checked() {
         (json!({"exp": NOW}), true),
         (json!({"exp": NOW as f64 - 0.5}), false),
         (json!({"exp": null}), false),
-        (json!({"exp": (NOW + 60).to_string()}), false),
-        (json!({"nbf": NOW + 300}), true),
-        (json!({"nbf": NOW + 301}), false),
-        (json!({"nbf": "0"}), false),
+        (json!({"exp": (NOW + 60).to_string()}), true),
+        (json!({"exp": "soon"}), false),
+        (json!({"exp": "inf"}), false),
+        (json!({"nbf": NOW + 60}), true),
+        (json!({"nbf": NOW + 61}), false),
+        (json!({"nbf": "0"}), true),
+        (json!({"nbf": ""}), false),
         (json!({"aud": "b"}), false),
         (json!({"aud": ["b", "a"]}), true),
         (json!({"aud": []}), false),
+        (json!({"aud": ["a", 5]}), false),
         (json!({"aud": null}), false),
         (json!({"aud": {"a": 1}}), false),
     ] {
@@ -76,11 +87,13 @@ fn claims_become_attributes_of_the_user() {
         (json!({"g": "a"}), Some(vec!["g:a"])),
         (json!({"g": 1}), None),
         (json!({"g": ["a", 1]}), None),
+        (json!({"g": null, "id": null}), Some(vec![])),
+        (json!({"g": ["a", null]}), Some(vec!["g:a", "g:"])),
     ] {
         let mut mapped = mappings.clone();
         mapped["claimMappings"]["extra"] = json!([]);
         let mut claims = claims.clone();
-        merge(&mut claims, &changes);
+        replace(&mut claims, &changes);
         let found = map(&mapped, &claims).ok().map(|user| user.groups);
         assert_eq!(found, groups.map(texts), "{changes}");
     }
@@ -115,6 +128,14 @@ fn claim_that_is_no_name_is_refused() {
         (json!({}), json!({"sub": ""}), None),
         (by("'x:' + claims.sub"), json!({}), Some("x:s")),
         (by("claims['a-b']"), json!({"a-b": "x"}), Some("x")),
+        (by("claims.a__dash__b"), json!({"a-b": "x"}), Some("x")),
+        (by("claims.a__dash__b"), json!({"a__dash__b": "x"}), None),
+        (
+            by("claims.list[0].x__dot__y"),
+            json!({"list": [{"x.y": "x"}]}),
+            Some("x"),
+        ),
+        (by("claims.a__b"), json!({"a__b": "x"}), Some("x")),
         (by("claims.exp"), json!({}), None),
         (by("''"), json!({}), None),
         (by("claims.absent"), json!({}), None),
@@ -130,6 +151,7 @@ fn claim_that_is_no_name_is_refused() {
 fn rules_refuse_claims_and_users() {
     let claims = |rules: Value| json!({"claimValidationRules": rules});
     let users = |expression: &str| json!({"userValidationRules": [{"expression": expression, "message": "no"}]});
+    let denied = |expression: &str| claims(json!([{"expression": expression, "message": "no"}]));
     let required = claims(json!([{"claim": "hd", "requiredValue": "x"}]));
     let rule = claims(json!([{"expression": "claims.n < 5", "message": "n is large"}]));
     for (more, changes, expect) in [
@@ -147,6 +169,17 @@ fn rules_refuse_claims_and_users() {
             Some("\"claims.n < 5\" failed: n is large"),
         ),
         (&rule, json!({}), Some("resulted in an error")),
+        // Rules that deny must see the claim under its escaped name.
+        (
+            &denied("!has(claims.org__dot__suspended)"),
+            json!({"org.suspended": 1}),
+            Some("failed: no"),
+        ),
+        (
+            &denied("claims.?is__dash__blocked.orValue(false) == false"),
+            json!({"is-blocked": true}),
+            Some("failed: no"),
+        ),
         (&users("user.username == 's'"), json!({}), None),
         (
             &users("user.groups.size() == 0 && user.extra.size() == 0"),

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// An issuer that answers after a second.
 #[derive(Default)]
@@ -35,13 +37,13 @@ impl KeyFetcher for SlowIssuer {
     }
 }
 
-fn create_cache(issuer: &Arc<SlowIssuer>) -> Arc<KeyCache> {
+fn create_cache(fetcher: Arc<dyn KeyFetcher>) -> Arc<KeyCache> {
     let config = IssuerConfig {
         url: "https://i".to_owned(),
         ..IssuerConfig::default()
     };
     let environment = IssuerEnvironment {
-        fetcher: issuer.clone(),
+        fetcher,
         tasks: Tasks::new(CancellationToken::new()),
         metrics: Arc::new(JwtMetrics::new("server")),
     };
@@ -51,7 +53,7 @@ fn create_cache(issuer: &Arc<SlowIssuer>) -> Arc<KeyCache> {
 #[tokio::test(start_paused = true)]
 async fn concurrent_callers_share_a_fetch_that_outlives_them() {
     let issuer = Arc::new(SlowIssuer::default());
-    let cache = create_cache(&issuer);
+    let cache = create_cache(issuer.clone());
     // A client that disconnects.
     let aborted = tokio::time::timeout(Duration::from_millis(10), cache.refresh(0)).await;
     assert!(aborted.is_err());
@@ -68,7 +70,7 @@ async fn concurrent_callers_share_a_fetch_that_outlives_them() {
 #[tokio::test(start_paused = true)]
 async fn fetches_are_limited_in_rate() {
     let issuer = Arc::new(SlowIssuer::default());
-    let cache = create_cache(&issuer);
+    let cache = create_cache(issuer.clone());
     assert!(cache.refresh(0).await.is_some());
     for _ in 0..100 {
         let (seen, _) = cache.current();
@@ -87,7 +89,7 @@ async fn fetches_are_limited_in_rate() {
 #[tokio::test(start_paused = true)]
 async fn failed_fetch_keeps_the_keys_and_is_repeated_with_discovery() {
     let issuer = Arc::new(SlowIssuer::default());
-    let cache = create_cache(&issuer);
+    let cache = create_cache(issuer.clone());
     *issuer.is_down.lock() = true;
     assert!(cache.refresh(0).await.is_none());
     *issuer.is_down.lock() = false;
@@ -111,4 +113,32 @@ async fn failed_fetch_keeps_the_keys_and_is_repeated_with_discovery() {
         .filter(|url| url.ends_with("ion"))
         .count();
     assert_eq!(discoveries, 3);
+}
+
+/// An issuer that accepts requests and never answers.
+struct SilentIssuer;
+
+#[async_trait::async_trait]
+impl KeyFetcher for SilentIssuer {
+    async fn fetch(&self, _: &str, _: &str) -> Result<Bytes, FetchError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_issuer_holds_up_few_requests_for_ten_seconds() {
+    let cache = create_cache(Arc::new(SilentIssuer));
+    let begun = Instant::now();
+    let mut waiting = JoinSet::new();
+    for _ in 0..300 {
+        let cache = cache.clone();
+        waiting.spawn(async move {
+            assert!(cache.refresh(0).await.is_none());
+            begun.elapsed()
+        });
+    }
+    let durations = waiting.join_all().await;
+    let is_refused = |duration: &&Duration| **duration < Duration::from_secs(1);
+    assert_eq!(durations.iter().filter(is_refused).count(), 300 - 256);
+    assert_eq!(durations.iter().max().map(Duration::as_secs), Some(10));
 }
