@@ -10,6 +10,7 @@
 mod autoscaler;
 mod convert;
 mod converter;
+mod emulation;
 mod enablement;
 mod lifecycle;
 mod load;
@@ -20,9 +21,9 @@ mod set;
 
 pub use convert::convert;
 pub use converter::{Conversion, Converter};
+pub use emulation::EmulatedRelease;
 pub use enablement::{
-    BuiltInResources, EmulatedRelease, RuntimeConfig, RuntimeConfigError, find_rule_version,
-    is_resource_gate,
+    BuiltInResources, RuntimeConfig, RuntimeConfigError, find_rule_version, is_resource_gate,
 };
 pub use lifecycle::{Deprecation, Release, ReleaseError, find_deprecation};
 pub use load::{find, find_kind, groups, is_stable, resources, served};

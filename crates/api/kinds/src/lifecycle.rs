@@ -77,10 +77,9 @@ pub(crate) struct Lifecycle {
     replacement: Option<&'static str>,
 }
 
-/// Returns the release that introduced a version of a built-in resource; `None` for one that has
-/// no such data.
-pub(crate) fn introduced(resource: &Resource) -> Option<Release> {
-    find(resource).map(|lifecycle| lifecycle.introduced)
+/// Returns whether a release has a version of a resource. One without data is in each release.
+pub(crate) fn is_introduced(resource: &Resource, release: Release) -> bool {
+    find(resource).is_none_or(|lifecycle| lifecycle.introduced <= release)
 }
 
 /// A version of a kind that is deprecated.
