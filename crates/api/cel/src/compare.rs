@@ -119,7 +119,7 @@ fn maps_equal(left: &Map<'_>, right: &Map<'_>, fuel: &mut u64) -> Option<bool> {
         return Some(false);
     }
     for (key, value) in left.iter() {
-        let Some(other) = right.get(&key) else {
+        let Some(other) = right.get_listed(&key) else {
             return Some(false);
         };
         if !equal_within(&value, &other, fuel)? {

@@ -510,6 +510,18 @@ impl<'v> Map<'v> {
         }
     }
 
+    /// Returns the value of a key that [`Map::keys`] has listed, which no map unescapes again.
+    pub fn get_listed(&self, key: &Key<'v>) -> Option<Value<'v>> {
+        match (self, key) {
+            (Map::Json(fields, Some(schema)), Key::String(name)) if schema.unescapes_keys() => {
+                fields
+                    .get(&**name)
+                    .map(|node| Value::from_json(node, schema.values()))
+            }
+            _ => self.get(key),
+        }
+    }
+
     /// Returns the keys. Those of an object with a schema are escaped field names.
     pub fn keys(&self) -> Vec<Key<'v>> {
         match self {
@@ -530,6 +542,6 @@ impl<'v> Map<'v> {
     pub fn iter(&self) -> impl Iterator<Item = (Key<'v>, Value<'v>)> + '_ {
         self.keys()
             .into_iter()
-            .filter_map(|key| self.get(&key).map(|value| (key, value)))
+            .filter_map(|key| self.get_listed(&key).map(|value| (key, value)))
     }
 }

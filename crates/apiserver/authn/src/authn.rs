@@ -30,6 +30,8 @@ pub struct Options {
     pub bootstrap_tokens: bool,
     /// `--service-account-*`
     pub service_accounts: Option<ServiceAccounts>,
+    /// Audiences that mean this server: `--api-audiences`, or else the issuers of accounts.
+    pub audiences: Vec<String>,
     /// `--authentication-config` or `--oidc-*`
     pub jwt: Option<Arc<JwtTokens>>,
     /// `--anonymous-auth` or an AuthenticationConfiguration.
@@ -66,9 +68,8 @@ impl Authn {
             // The cheapest check is first: a lookup in memory before signatures and Secrets.
             tokens.push(Arc::new(TokenFile::from_file(path)?));
         }
-        let (mut accounts, mut issuer, mut audiences) = (None, None, Vec::new());
+        let (mut accounts, mut issuer) = (None, None);
         if let Some(options) = options.service_accounts {
-            audiences = options.api_audiences();
             let one = Arc::new(AccountTokens::new(&options, objects.clone())?);
             tokens.push(one.clone());
             issuer = TokenIssuer::new(&options, objects.clone())?.map(Arc::new);
@@ -87,7 +88,7 @@ impl Authn {
             tokens,
             accounts,
             issuer,
-            audiences,
+            audiences: options.audiences,
             jwt: options.jwt,
             anonymous: options.anonymous,
         }))

@@ -280,6 +280,7 @@ impl ServerOptions {
                 .map(|ca| self.request_header(ca)),
             token_auth_file: self.token_auth_file.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
+            audiences: self.service_accounts()?.api_audiences(),
             service_accounts: accounts.then(|| self.service_accounts()).transpose()?,
             // Built with the server, because it needs connections.
             jwt: None,

@@ -35,7 +35,7 @@ impl<T> Followed<T> {
         make: impl Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
         // Before the files are read, for the same reason as at each check.
-        let seen = Mutex::new((Instant::now(), file_states(&paths)));
+        let seen = Mutex::new((Instant::now(), read_states(&paths)));
         let value = ArcSwap::from_pointee(make(&paths)?);
         Ok(Followed {
             paths,
@@ -64,7 +64,7 @@ impl<T> Followed<T> {
         {
             // Taken before the files are read: a change during the read has a newer time and is
             // noticed at the next check.
-            let now = file_states(&self.paths);
+            let now = read_states(&self.paths);
             if now != seen.1 {
                 match (self.make)(&self.paths) {
                     Ok(value) => {
@@ -97,7 +97,7 @@ impl<T> fmt::Debug for Followed<T> {
     }
 }
 
-/// State of a file that changes whenever its content does.
+/// State of a file. Two writes of the same size within a tick of the kernel's clock look alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileState {
     modified: SystemTime,
@@ -107,7 +107,7 @@ struct FileState {
     size: u64,
 }
 
-fn file_states(paths: &[PathBuf]) -> Vec<Option<FileState>> {
+fn read_states(paths: &[PathBuf]) -> Vec<Option<FileState>> {
     let state = |path: &PathBuf| {
         let metadata = std::fs::metadata(path).ok()?;
         Some(FileState {

@@ -43,7 +43,11 @@ impl<'v> Range<'v> {
             Range::List(list) => Some((list.get(index)?, None)),
             Range::Map(map, keys) => {
                 let key = keys.get(index)?;
-                let value = if has_two { Some(map.get(key)?) } else { None };
+                let value = if has_two {
+                    Some(map.get_listed(key)?)
+                } else {
+                    None
+                };
                 Some((key.to_value(), value))
             }
         }

@@ -47,10 +47,10 @@ pub static CLAIMS_SCHEMA: &dyn JsonSchema = &ClaimsSchema;
 
 /// Creates the type of the user of an admission request.
 pub(super) fn user_shape() -> Arc<Shape> {
-    user_with_extra(Shape::map(Shape::list(Shape::text())))
+    create_user_shape(Shape::map(Shape::list(Shape::text())))
 }
 
-fn user_with_extra(extra: Arc<Shape>) -> Arc<Shape> {
+fn create_user_shape(extra: Arc<Shape>) -> Arc<Shape> {
     let text = Shape::text;
     Shape::object(
         "kubernetes.UserInfo",
@@ -65,7 +65,7 @@ fn user_with_extra(extra: Arc<Shape>) -> Arc<Shape> {
 
 /// Type of [`USER`].
 pub static USER_SHAPE: LazyLock<Arc<Shape>> =
-    LazyLock::new(|| user_with_extra(Shape::escaped_map(Shape::list(Shape::text()))));
+    LazyLock::new(|| create_user_shape(Shape::escaped_map(Shape::list(Shape::text()))));
 
 /// Type of [`REQUEST`]: the specification of a SubjectAccessReview.
 pub static REVIEW_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {

@@ -69,7 +69,8 @@ fn check_audience(claims: &Claims, accepted: &[String]) -> Result<(), MappingErr
     };
     let fits = match claims.get("aud") {
         Some(Value::Array(audiences)) => {
-            audiences.iter().all(Value::is_string) && audiences.iter().any(is_accepted)
+            let is_text = |audience| read_text(audience).is_some();
+            audiences.iter().all(is_text) && audiences.iter().any(is_accepted)
         }
         Some(audience) => is_accepted(audience),
         None => false,
@@ -104,7 +105,7 @@ fn text_claim<'c>(claims: &'c Claims, name: &str) -> Result<&'c str, MappingErro
 }
 
 /// Returns a text; null is an empty one, as Go decodes it.
-fn text_or_null(value: &Value) -> Option<&str> {
+fn read_text(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.is_null().then_some(""))
 }
 
@@ -155,7 +156,7 @@ fn read_groups(
                 None | Some(Value::Null) => Vec::new(),
                 Some(Value::String(group)) => vec![group.as_str()],
                 Some(Value::Array(groups)) => {
-                    let texts: Option<Vec<&str>> = groups.iter().map(text_or_null).collect();
+                    let texts: Option<Vec<&str>> = groups.iter().map(read_text).collect();
                     texts.ok_or_else(wrong)?
                 }
                 Some(_) => return Err(wrong()),

@@ -129,6 +129,7 @@ fn token_review_returns_the_audiences_that_both_sides_name() {
     let account = cluster.token(json!({"audiences": ["two"]}));
     let options = Options {
         token_auth_file: Some(write_file(cluster.directory.path(), "tokens", "static,u,1")),
+        audiences: cluster.options.api_audiences(),
         service_accounts: Some(cluster.options.clone()),
         ..Options::default()
     };

@@ -180,6 +180,17 @@ fn rules_refuse_claims_and_users() {
             json!({"is-blocked": true}),
             Some("failed: no"),
         ),
+        // Keys that are iterated over are those of the claim.
+        (
+            &denied("claims.roles.all(k, v, v != 'admin')"),
+            json!({"roles": {"x__dash__y": "admin", "x-y": "ok"}}),
+            Some("failed: no"),
+        ),
+        (
+            &denied("claims.roles == {'x__dash__y': 'ok'}"),
+            json!({"roles": {"x__dash__y": "ok"}}),
+            None,
+        ),
         (&users("user.username == 's'"), json!({}), None),
         (
             &users("user.groups.size() == 0 && user.extra.size() == 0"),
