@@ -33,6 +33,8 @@ type gates struct {
 	stages map[string]string // constant to stages: "1.33:alpha:off 1.35:beta:on"
 }
 
+func newGates() gates { return gates{names: map[string]string{}, stages: map[string]string{}} }
+
 // writeGates writes every gate with its stages, or nothing if one can't be read.
 func writeGates(out io.Writer, release string) error {
 	if release == "" {
@@ -42,7 +44,7 @@ func writeGates(out io.Writer, release string) error {
 		}
 		release = "v1" + strings.TrimPrefix(api.Version, "v0")
 	}
-	found := gates{names: map[string]string{}, stages: map[string]string{}}
+	found := newGates()
 	version := ""
 	for _, source := range gatePackages {
 		module, err := download(source.module, release)
@@ -69,6 +71,7 @@ func writeGates(out io.Writer, release string) error {
 }
 
 func (g *gates) loadFolder(folder string) error {
+	found := newGates()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
 		return err
@@ -78,26 +81,43 @@ func (g *gates) loadFolder(folder string) error {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			return err
+		if err == nil {
+			err = found.loadFile(parsed)
 		}
-		var failure error
-		ast.Inspect(parsed, func(node ast.Node) bool {
-			switch node := node.(type) {
-			case *ast.ValueSpec:
-				g.addNames(node)
-			case *ast.KeyValueExpr:
-				if err := g.addStages(node); err != nil {
-					failure = fmt.Errorf("%s: %w", file, err)
-				}
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return g.add(found)
+}
+
+// add adds the gates of a package. Packages refer to the constants of each other, so that one name has one meaning.
+func (g *gates) add(other gates) error {
+	for _, part := range []struct{ into, from map[string]string }{{g.names, other.names}, {g.stages, other.stages}} {
+		for constant, value := range part.from {
+			if known, found := part.into[constant]; found && known != value {
+				return fmt.Errorf("%s is %q and %q", constant, known, value)
 			}
-			return failure == nil
-		})
-		if failure != nil {
-			return failure
+			part.into[constant] = value
 		}
 	}
 	return nil
+}
+
+func (g *gates) loadFile(file *ast.File) error {
+	var failure error
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.ValueSpec:
+			g.addNames(node)
+		case *ast.KeyValueExpr:
+			if err := g.addStages(node); err != nil {
+				failure = err
+			}
+		}
+		return failure == nil
+	})
+	return failure
 }
 
 // addNames adds constants: of the type Feature, converted to it, or without a type.
@@ -149,19 +169,29 @@ func stageText(stage *ast.CompositeLit) (string, error) {
 		}
 		switch lastName(field.Key) {
 		case "Version":
-			call, ok := field.Value.(*ast.CallExpr)
-			if !ok || len(call.Args) != 1 {
-				return "", fmt.Errorf("release %T", field.Value)
+			text, err := argument(field.Value)
+			if err != nil {
+				return "", err
 			}
-			release, _ = strconv.Unquote(call.Args[0].(*ast.BasicLit).Value)
+			release = text
 		case "PreRelease":
-			name = strings.ToLower(lastName(field.Value))
+			if name = strings.ToLower(lastName(field.Value)); name == "" {
+				return "", fmt.Errorf("stage %T", field.Value)
+			}
 		case "Default":
-			if lastName(field.Value) == "true" {
+			on, err := boolean(field.Value)
+			if err != nil {
+				return "", err
+			}
+			if on {
 				value = "on"
 			}
 		case "LockToDefault":
-			if lastName(field.Value) == "true" {
+			on, err := boolean(field.Value)
+			if err != nil {
+				return "", err
+			}
+			if on {
 				locked = ":locked"
 			}
 		default:
@@ -183,4 +213,24 @@ func lastName(expression ast.Expr) string {
 		return expression.Sel.Name
 	}
 	return ""
+}
+
+// argument is the text that a call has as its only argument.
+func argument(expression ast.Expr) (string, error) {
+	if call, ok := expression.(*ast.CallExpr); ok && len(call.Args) == 1 {
+		if literal, ok := call.Args[0].(*ast.BasicLit); ok {
+			return strconv.Unquote(literal.Value)
+		}
+	}
+	return "", fmt.Errorf("%T is no call with a text", expression)
+}
+
+func boolean(expression ast.Expr) (bool, error) {
+	switch lastName(expression) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("%T is neither true nor false", expression)
 }

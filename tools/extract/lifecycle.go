@@ -39,18 +39,29 @@ func (p *goPackage) loadLifecycle(folder string) error {
 
 func (p *goPackage) loadLifecycleFile(file string) error {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.addLifecycles(parsed)
 	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+func (p *goPackage) addLifecycles(parsed *ast.File) error {
 	for _, declaration := range parsed.Decls {
 		method, ok := declaration.(*ast.FuncDecl)
 		if !ok || method.Recv == nil || lifecycleWords[method.Name.Name] == "" {
 			continue
 		}
-		kind := method.Recv.List[0].Type.(*ast.StarExpr).X.(*ast.Ident).Name
+		pointer, ok := method.Recv.List[0].Type.(*ast.StarExpr)
+		if !ok {
+			return fmt.Errorf("%s: receiver %T", method.Name.Name, method.Recv.List[0].Type)
+		}
+		kind := lastName(pointer.X)
 		value, err := lifecycleValue(method)
 		if err != nil {
-			return fmt.Errorf("%s: %s of %s: %w", file, method.Name.Name, kind, err)
+			return fmt.Errorf("%s of %s: %w", method.Name.Name, kind, err)
 		}
 		if p.lifecycle[kind] == nil {
 			p.lifecycle[kind] = map[string]string{}
@@ -75,7 +86,7 @@ func resultText(results []ast.Expr) (string, error) {
 	for _, result := range results {
 		if composite, ok := result.(*ast.CompositeLit); ok {
 			for _, element := range composite.Elts {
-				text, err := strconv.Unquote(element.(*ast.KeyValueExpr).Value.(*ast.BasicLit).Value)
+				text, err := fieldText(element)
 				if err != nil {
 					return "", err
 				}
@@ -90,6 +101,16 @@ func resultText(results []ast.Expr) (string, error) {
 		parts = append(parts, literal.Value)
 	}
 	return strings.Join(parts, "."), nil
+}
+
+// fieldText is the text that a field of a literal is set to.
+func fieldText(element ast.Expr) (string, error) {
+	if field, ok := element.(*ast.KeyValueExpr); ok {
+		if literal, ok := field.Value.(*ast.BasicLit); ok {
+			return strconv.Unquote(literal.Value)
+		}
+	}
+	return "", fmt.Errorf("%T is no field with a text", element)
 }
 
 // writeLifecycle writes the releases of each kind, apart from those of lists, which are those of their items.
