@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::lifecycle::is_introduced;
-use crate::load::{find, versions};
+use crate::load::{find, list_versions};
 use crate::{Release, Resource};
 
 /// The release whose API is served, and how far newer versions are served beside it.
@@ -12,31 +12,48 @@ pub struct EmulatedRelease {
     /// The release that is emulated.
     pub release: Release,
     /// The oldest release that can read what is stored.
-    pub compatible: Release,
+    pub min_compatibility: Release,
     /// Serves newer versions of resources that have an older one, other than an alpha version.
-    pub newer_versions: bool,
+    pub emulation_forward_compatible: bool,
     /// Serves what `--runtime-config` names.
-    pub named_versions: bool,
+    pub runtime_config_forward_compatible: bool,
 }
 
 impl Default for EmulatedRelease {
     fn default() -> Self {
         Self {
             release: Release::CURRENT,
-            compatible: Release::CURRENT.before(1),
-            newer_versions: false,
-            named_versions: false,
+            min_compatibility: Release::CURRENT.before(1),
+            emulation_forward_compatible: false,
+            runtime_config_forward_compatible: false,
         }
     }
 }
 
-/// Returns the resource, served or not, and stored in a version that a compatible release can read.
-pub(crate) fn with_release(
+/// Resources whose storage version is the same whatever release is emulated, by group and plural.
+const FIXED: [(&str, &str); 9] = [
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+    ),
+    ("certificates.k8s.io", "clustertrustbundles"),
+    ("certificates.k8s.io", "podcertificaterequests"),
+    ("coordination.k8s.io", "leasecandidates"),
+    ("resource.k8s.io", "devicetaintrules"),
+    ("resource.k8s.io", "resourcepoolstatusrequests"),
+    ("scheduling.k8s.io", "podgroups"),
+    ("scheduling.k8s.io", "workloads"),
+];
+
+/// Returns the resource, served or not, with a storage version that the oldest compatible release
+/// can read.
+pub(crate) fn adapt_resource(
     resource: &Arc<Resource>,
     served: bool,
-    compatible: Release,
+    min_compatibility: Release,
 ) -> Arc<Resource> {
-    let stored = find_stored(resource, compatible);
+    let stored = find_storage_version(resource, min_compatibility);
     if served == resource.served && stored.is_none() {
         return resource.clone();
     }
@@ -49,16 +66,20 @@ pub(crate) fn with_release(
     Arc::new(resource)
 }
 
-/// Returns the preferred version that a compatible release has, if it has no version in which the
-/// resource is stored by default. A kind that it does not have at all keeps that version.
-fn find_stored(resource: &Resource, compatible: Release) -> Option<&'static Arc<Resource>> {
+/// Returns the storage version for the oldest compatible release, if that can't read the default
+/// one: its preferred version. A kind that it does not have at all keeps the default.
+fn find_storage_version(
+    resource: &Resource,
+    min_compatibility: Release,
+) -> Option<&'static Arc<Resource>> {
     let default = &resource.storage.as_ref()?.api_version;
     let (group, version) = default.split_once('/').unwrap_or(("", default));
-    let is_known = |stored: &Resource| is_introduced(stored, compatible);
-    if find(group, version, &resource.plural).is_none_or(|stored| is_known(stored)) {
+    let is_known = |stored: &Resource| is_introduced(stored, min_compatibility);
+    let is_fixed = FIXED.contains(&(group, &resource.plural));
+    if is_fixed || find(group, version, &resource.plural).is_none_or(|stored| is_known(stored)) {
         return None;
     }
-    let versions = versions(group).iter();
+    let versions = list_versions(group).iter();
     let mut known = versions.filter_map(|version| find(group, version, &resource.plural));
     known.find(|stored| is_known(stored))
 }
@@ -68,28 +89,24 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::load::resources;
-    use crate::{BuiltInResources, ResourceSet, RuntimeConfig};
+    use crate::{BuiltInResources, RuntimeConfig};
 
     fn emulate(release: Release) -> BuiltInResources {
         let emulated = EmulatedRelease {
             release,
-            compatible: release.before(1),
+            min_compatibility: release.before(1),
             ..EmulatedRelease::default()
         };
         RuntimeConfig::default().apply(&emulated, |_| true).unwrap()
     }
 
     #[test]
-    fn stored_version_is_known_to_the_compatible_release() {
+    fn storage_version_is_known_to_the_oldest_compatible_release() {
         let stored = |release, group, plural| {
-            let built_in = emulate(release);
-            let set = ResourceSet::with_built_in(&built_in.resources, []);
-            let storage = set
-                .find(group, "v1", plural)
-                .unwrap()
-                .storage
-                .clone()
-                .unwrap();
+            let built_in = emulate(release).resources;
+            let mut rows = built_in.iter();
+            let row = rows.find(|row| row.group == group && row.plural == plural);
+            let storage = row.unwrap().storage.clone().unwrap();
             // The fields are written by the schema of the version.
             let message = storage.schema.message().unwrap();
             let version = storage.api_version.rsplit('/').next().unwrap().to_owned();
@@ -114,12 +131,19 @@ mod tests {
                 "v1beta1",
             ),
             (Release::new(1, 33), "apps", "deployments", "v1"),
-            // That release has no version at all.
+            // The same whatever release is emulated.
             (
-                Release::new(1, 33),
+                Release::new(1, 34),
                 "admissionregistration.k8s.io",
                 "mutatingadmissionpolicies",
-                "v1alpha1",
+                "v1beta1",
+            ),
+            // 1.33 has no version at all.
+            (
+                Release::new(1, 34),
+                "storagemigration.k8s.io",
+                "storageversionmigrations",
+                "v1beta1",
             ),
         ] {
             assert_eq!(stored(release, group, plural), expect, "{release} {plural}");

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::emulation::{EmulatedRelease, with_release};
+use crate::emulation::{EmulatedRelease, adapt_resource};
 use crate::lifecycle::is_introduced;
-use crate::load::{find, is_stable, resources};
+use crate::load::{find, is_stable, list_versions, resources};
 use crate::{Release, Resource};
 
 /// Returns whether a key applies to the version of this name.
@@ -125,14 +125,27 @@ pub enum RuntimeConfigError {
         "invalid key {0}: group/version/resource and resource is always lowercase plural, not {1:?}"
     )]
     Plural(String, String),
-    /// A resource or a version is enabled by name and is newer than the emulated release.
+    /// A resource is enabled by name and is newer than the emulated release.
     #[error(
-        "cannot enable {key} in runtime-config because it is introduced after the current version \
-         {release}. Consider setting --runtime-config-emulation-forward-compatible=true"
+        "cannot enable resource {version}, Resource={plural} in runtime-config because it is introduced after \
+         the current version {release}. Consider setting --runtime-config-emulation-forward-compatible=true"
     )]
-    Introduced {
-        /// `GROUP/VERSION/RESOURCE`.
-        key: String,
+    ResourceIntroduced {
+        /// `GROUP/VERSION`.
+        version: String,
+        /// The resource.
+        plural: String,
+        /// The emulated release.
+        release: Release,
+    },
+    /// A version is enabled by name, and all its resources are newer than the emulated release.
+    #[error(
+        "cannot enable version {version} in runtime-config because all the resources have been introduced \
+         after the current version {release}. Consider setting --runtime-config-emulation-forward-compatible=true"
+    )]
+    VersionIntroduced {
+        /// `GROUP/VERSION`.
+        version: String,
         /// The emulated release.
         release: Release,
     },
@@ -234,7 +247,7 @@ impl RuntimeConfig {
         let (mut missing, mut gated) = (Vec::new(), Vec::new());
         let mut built_in = Vec::with_capacity(resources().len());
         for resource in resources() {
-            let wanted = self.is_wanted(resource) && self.is_introduced(resource, emulated)?;
+            let wanted = self.is_wanted(resource) && self.may_serve(resource, emulated)?;
             let mut served = wanted && can_serve(resource);
             if wanted && !served {
                 missing.push(resource_key(resource));
@@ -247,7 +260,7 @@ impl RuntimeConfig {
                 served = false;
                 gated.push((resource_key(resource), gate));
             }
-            built_in.push(with_release(resource, served, emulated.compatible));
+            built_in.push(adapt_resource(resource, served, emulated.min_compatibility));
         }
         Ok(BuiltInResources {
             resources: built_in,
@@ -256,38 +269,57 @@ impl RuntimeConfig {
         })
     }
 
-    /// Returns whether the emulated release has a resource, or may have it.
-    fn is_introduced(
+    /// Returns whether the emulated release has a resource, or a flag serves it all the same.
+    fn may_serve(
         &self,
         resource: &Resource,
         emulated: &EmulatedRelease,
     ) -> Result<bool, RuntimeConfigError> {
         let release = emulated.release;
-        let is_older = |other: &Resource| is_introduced(other, release);
-        if is_older(resource) {
-            return Ok(true);
-        }
-        let mut others = resources().iter().filter(|other| {
-            other.group == resource.group
-                && other.plural == resource.plural
-                && !other.version.contains("alpha")
-        });
-        if emulated.newer_versions && others.any(|other| self.is_wanted(other) && is_older(other)) {
+        if is_introduced(resource, release)
+            || emulated.emulation_forward_compatible
+                && self.has_older_version(resource, emulated)?
+        {
             return Ok(true);
         }
         let (key, version) = (resource_key(resource), version_key(resource));
         let is_enabled = |key: &String| self.named.get(key) == Some(&true);
         let is_named = is_enabled(&key) || is_enabled(&version);
-        if !is_named || emulated.named_versions {
+        if !is_named || emulated.runtime_config_forward_compatible {
             return Ok(is_named);
         }
+        if is_enabled(&key) {
+            return Err(RuntimeConfigError::ResourceIntroduced {
+                version,
+                plural: resource.plural.clone().into_owned(),
+                release,
+            });
+        }
         // A version by name is what the release has of it, which must be something.
-        let is_empty = || {
-            let mut versions = resources().iter();
-            !versions.any(|other| version_key(other) == version && is_older(other))
-        };
-        if is_enabled(&key) || is_empty() {
-            return Err(RuntimeConfigError::Introduced { key, release });
+        let mut others = resources().iter();
+        if others.any(|other| version_key(other) == version && is_introduced(other, release)) {
+            return Ok(false);
+        }
+        Err(RuntimeConfigError::VersionIntroduced { version, release })
+    }
+
+    /// Returns whether a version of the resource of lower priority is served, other than an alpha
+    /// version.
+    fn has_older_version(
+        &self,
+        resource: &Resource,
+        emulated: &EmulatedRelease,
+    ) -> Result<bool, RuntimeConfigError> {
+        // The preferred version is the first one.
+        let versions = list_versions(&resource.group).iter();
+        let older = versions.skip_while(|version| **version != resource.version);
+        for version in older.skip(1).filter(|version| !version.contains("alpha")) {
+            if let Some(other) = find(&resource.group, version, &resource.plural)
+                && self.is_wanted(other)
+                && self.may_serve(other, emulated)?
+            {
+                return Ok(true);
+            }
         }
         Ok(false)
     }
@@ -599,7 +631,7 @@ mod tests {
     fn emulate(release: Release, pairs: &[&str]) -> Result<BuiltInResources, RuntimeConfigError> {
         let emulated = EmulatedRelease {
             release,
-            compatible: release.before(1),
+            min_compatibility: release.before(1),
             ..EmulatedRelease::default()
         };
         RuntimeConfig::parse(pairs.iter().copied())?.apply(&emulated, |_| true)
@@ -653,22 +685,24 @@ mod tests {
     }
 
     #[test]
-    fn newer_versions_can_be_served_all_the_same() {
+    fn emulation_forward_compatible_can_be_served_all_the_same() {
         let (group, plural) = ("resource.k8s.io", "resourceclaims");
         let named = "resource.k8s.io/v1/resourceclaims=true";
         let beta = "resource.k8s.io/v1beta2/resourceclaims=true";
-        for (newer_versions, named_versions, pairs, expect) in [
+        for (emulation_forward_compatible, runtime_config_forward_compatible, pairs, expect) in [
             (false, false, &[beta][..], false),
             (true, false, &[beta], true),
             (true, false, &[], false),
             (false, true, &[named], true),
             (false, true, &[], false),
+            // An older version that is not the next one.
+            (true, true, &["resource.k8s.io/v1beta1=true"], true),
         ] {
             let emulated = EmulatedRelease {
                 release: Release::new(1, 33),
-                compatible: Release::new(1, 33),
-                newer_versions,
-                named_versions,
+                min_compatibility: Release::new(1, 33),
+                emulation_forward_compatible,
+                runtime_config_forward_compatible,
             };
             let config = RuntimeConfig::parse(pairs.iter().copied()).unwrap();
             let built_in = config.apply(&emulated, |_| false).unwrap();

@@ -67,7 +67,7 @@ impl FromStr for Release {
     }
 }
 
-/// The life of a kind in one version.
+/// The lifecycle of a kind in one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifecycle {
     introduced: Release,

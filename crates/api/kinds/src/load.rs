@@ -225,7 +225,7 @@ pub fn served() -> impl Iterator<Item = &'static Arc<Resource>> {
 }
 
 /// Returns the versions of a built-in group, served or not, the preferred one first.
-pub(crate) fn versions(group: &str) -> &'static [Name] {
+pub(crate) fn list_versions(group: &str) -> &'static [Name] {
     let mut groups = TABLE.all_groups.iter();
     groups
         .find(|known| known.name == group)

@@ -25,18 +25,22 @@ use std::time::Instant;
 /// The plugin.
 pub struct MutatingPolicies {
     setup: PolicySetup,
-    source: Arc<PolicySource<MutatingPolicy>>,
+    /// `None` if the feature gate is off.
+    source: Option<Arc<PolicySource<MutatingPolicy>>>,
 }
 
 impl MutatingPolicies {
-    /// Creates the plugin and observes policies and bindings.
-    pub fn new(setup: PolicySetup) -> Self {
-        let source = PolicySource::observe(
-            &*setup.objects,
-            "mutatingadmissionpolicies",
-            "mutatingadmissionpolicybindings",
-            MutatingPolicy::compile,
-        );
+    /// Creates the plugin and observes policies and bindings if the feature gate is on.
+    pub fn new(setup: PolicySetup, is_enabled: bool) -> Self {
+        let observe = || {
+            PolicySource::observe(
+                &*setup.objects,
+                "mutatingadmissionpolicies",
+                "mutatingadmissionpolicybindings",
+                MutatingPolicy::compile,
+            )
+        };
+        let source = is_enabled.then(observe);
         MutatingPolicies { setup, source }
     }
 }
@@ -48,6 +52,9 @@ impl Admission for MutatingPolicies {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let Some(source) = &self.source else {
+            return Ok(());
+        };
         // A deletion has no object to mutate.
         let deletes = request.operation == Operation::Delete;
         if deletes || is_exempt(request.group, request.resource) {
@@ -58,7 +65,7 @@ impl Admission for MutatingPolicies {
         if !self.setup.objects.caches_ready() {
             return Err(forbidden_error(request, "not yet ready to handle request"));
         }
-        let hooks = self.source.current_hooks();
+        let hooks = source.current_hooks();
         if hooks.is_empty() {
             return Ok(());
         }

@@ -18,14 +18,14 @@ use std::sync::Arc;
 pub fn version_info(emulated: &EmulatedRelease) -> Value {
     let EmulatedRelease {
         release,
-        compatible,
+        min_compatibility,
         ..
     } = emulated;
     // Clients compare gitVersion as a semantic version, in which the part after `+` does not count.
     json!({"major": Release::CURRENT.major.to_string(), "minor": Release::CURRENT.minor.to_string(),
         "emulationMajor": release.major.to_string(), "emulationMinor": release.minor.to_string(),
-        "minCompatibilityMajor": compatible.major.to_string(),
-        "minCompatibilityMinor": compatible.minor.to_string(),
+        "minCompatibilityMajor": min_compatibility.major.to_string(),
+        "minCompatibilityMinor": min_compatibility.minor.to_string(),
         "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc",
         "platform": format!("linux/{}", go_architecture())})

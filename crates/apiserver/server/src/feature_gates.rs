@@ -14,8 +14,10 @@ use thiserror::Error;
 const DATA: &str = include_str!("../data/feature-gates-v1.36.txt");
 /// Serves and stores CBOR.
 pub(crate) const CBOR: &str = "CBORServingAndStorage";
+/// Evaluates MutatingAdmissionPolicies.
+pub(crate) const MUTATING_POLICIES: &str = "MutatingAdmissionPolicy";
 /// Gates of features that can be switched on and off, apart from those of resources.
-const SWITCHES: [&str; 1] = [CBOR];
+const SWITCHES: [&str; 2] = [CBOR, MUTATING_POLICIES];
 /// Gates that set all gates of a stage which are not set by name.
 const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 
@@ -168,7 +170,11 @@ impl FeatureGates {
     pub(crate) fn write_metrics(&self, page: &mut MetricsPage) {
         const NAME: &str = "kubernetes_feature_enabled";
         page.head(NAME, "gauge", "Stage and enablement of a feature.");
-        for gate in &self.gates {
+        let introduced = self
+            .gates
+            .iter()
+            .filter(|gate| gate.stage != NOT_INTRODUCED);
+        for gate in introduced {
             let stage = match gate.stage {
                 "ga" => String::new(),
                 stage => stage.to_uppercase(),
@@ -363,9 +369,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn metrics_have_the_gates_of_the_emulated_release() {
+        let text = metrics_of(Release::new(1, 33), &[]);
+        assert!(!text.contains("PRE-ALPHA"), "{text}");
+        assert!(!text.contains("PodCertificateRequest"), "{text}");
+        let policies =
+            "kubernetes_feature_enabled{name=\"MutatingAdmissionPolicy\",stage=\"ALPHA\"} 0\n";
+        assert!(text.contains(policies), "{text}");
+    }
+
     fn metrics(pairs: &[&str]) -> String {
+        metrics_of(Release::CURRENT, pairs)
+    }
+
+    fn metrics_of(release: Release, pairs: &[&str]) -> String {
         let mut page = MetricsPage::default();
-        if let Ok(gates) = FeatureGates::parse(pairs.iter().copied(), Release::CURRENT) {
+        if let Ok(gates) = FeatureGates::parse(pairs.iter().copied(), release) {
             gates.write_metrics(&mut page);
         }
         page.finish()

@@ -11,9 +11,8 @@ use crate::exempt::is_long_running;
 use crate::request_info::BadPath;
 use crate::server::Server;
 use crate::{audit_record, credentials, impersonate, respond, route};
-use api_kinds::Deprecation;
 use api_meta::{ApiError, Reason};
-use apiserver_request::{RequestInfo, User, annotate_audit};
+use apiserver_request::User;
 use futures::FutureExt;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
@@ -249,56 +248,7 @@ async fn run_chain(
     if context.info.is_resource {
         context.formats = server.formats;
     }
-    let deprecation = find_deprecation(&context.info);
-    if let Some(deprecation) = &deprecation {
-        annotate_deprecation(deprecation);
-    }
-    let result = route::dispatch_request(server, context, body, upgrade).await;
-    match deprecation {
-        Some(deprecation) => warn_first(result, &deprecation.warning),
-        None => result,
-    }
-}
-
-/// Returns the deprecation of the version of a built-in kind, for requests of all verbs.
-fn find_deprecation(info: &RequestInfo) -> Option<Deprecation> {
-    let resource = api_kinds::find(&info.group, &info.version, &info.resource)?;
-    api_kinds::find_deprecation(resource).filter(|_| info.is_resource)
-}
-
-fn annotate_deprecation(deprecation: &Deprecation) {
-    annotate_audit("k8s.io/deprecated", || "true".to_owned());
-    if let Some(release) = deprecation.removed {
-        annotate_audit("k8s.io/removed-release", || release.to_string());
-    }
-}
-
-/// Adds the warning before others: failed requests have it as well.
-fn warn_first(
-    result: Result<Response<Body>, ApiError>,
-    warning: &str,
-) -> Result<Response<Body>, ApiError> {
-    let warning = [warning.to_owned()];
-    match result {
-        Ok(mut response) => {
-            let others: Vec<_> = response
-                .headers()
-                .get_all("warning")
-                .iter()
-                .cloned()
-                .collect();
-            response.headers_mut().remove("warning");
-            let mut response = respond::with_warnings(response, &warning);
-            for other in others {
-                response.headers_mut().append("warning", other);
-            }
-            Ok(response)
-        }
-        Err(mut error) => {
-            error.warnings.splice(..0, warning);
-            Err(error)
-        }
-    }
+    route::dispatch_request(server, context, body, upgrade).await
 }
 
 async fn authenticate_request(server: &Server, context: &mut Context) -> Result<User, ApiError> {

@@ -1,5 +1,6 @@
 //! Wires the admission policies: the objects that can be parameters.
 
+use crate::feature_gates::{FeatureGates, MUTATING_POLICIES};
 use crate::webhooks::ServedKinds;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{Meta, Selector};
@@ -20,6 +21,7 @@ pub fn build_policies(
     caches: &Arc<Caches>,
     authorizer: &Arc<dyn Authorizer>,
     metrics: &Arc<PolicyMetrics>,
+    gates: &FeatureGates,
 ) -> PolicyPlugins {
     let objects: Arc<dyn Objects> = caches.clone();
     let setup = PolicySetup {
@@ -31,7 +33,10 @@ pub fn build_policies(
         metrics: metrics.clone(),
     };
     PolicyPlugins {
-        mutating: Arc::new(MutatingPolicies::new(setup.clone())),
+        mutating: Arc::new(MutatingPolicies::new(
+            setup.clone(),
+            gates.is_enabled(MUTATING_POLICIES),
+        )),
         validating: Arc::new(ValidatingPolicies::new(setup)),
     }
 }

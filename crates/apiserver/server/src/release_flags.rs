@@ -47,14 +47,14 @@ impl ReleaseFlags {
         );
         Ok(EmulatedRelease {
             release,
-            compatible,
-            newer_versions: self.emulation_forward_compatible,
-            named_versions: self.runtime_config_emulation_forward_compatible,
+            min_compatibility: compatible,
+            emulation_forward_compatible: self.emulation_forward_compatible,
+            runtime_config_forward_compatible: self.runtime_config_emulation_forward_compatible,
         })
     }
 }
 
-/// Parses at most one value of the form `[kube=]1.35`.
+/// Parses at most one value of the form `[kube=]1.35`; as upstream, `v1.35.0` is the same.
 fn parse_release(values: &[String]) -> anyhow::Result<Option<Release>> {
     let mut release = None;
     for value in values.iter().filter(|value| !value.is_empty()) {
@@ -62,8 +62,15 @@ fn parse_release(values: &[String]) -> anyhow::Result<Option<Release>> {
         if component.trim() != "kube" {
             bail!("component not registered: {}", component.trim());
         }
-        ensure!(release.is_none(), "{value}: there is a release before it");
-        release = Some(text.trim().parse()?);
+        let text = text.trim();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let parsed = match text.rsplit_once('.') {
+            Some((release, "0")) if release.contains('.') => release.parse()?,
+            _ => text.parse()?,
+        };
+        if let Some(first) = release.replace(parsed) {
+            bail!("duplicate version flag, kube={first} and kube={parsed}");
+        }
     }
     Ok(release)
 }
@@ -84,7 +91,7 @@ mod tests {
             .map_err(|error| format!("{error:#}"))?;
         Ok((
             emulated.release.to_string(),
-            emulated.compatible.to_string(),
+            emulated.min_compatibility.to_string(),
         ))
     }
 
@@ -96,6 +103,7 @@ mod tests {
             (&["kube=1.34"], &["kube=1.33"], ("1.34", "1.33")),
             (&["1.33"], &[], ("1.33", "1.33")),
             (&["1.36"], &["1.36"], ("1.36", "1.36")),
+            (&["v1.35.0"], &["v1.34"], ("1.35", "1.34")),
         ] {
             let expect = (expect.0.to_owned(), expect.1.to_owned());
             assert_eq!(flags(emulated, compatible), Ok(expect));
@@ -141,7 +149,7 @@ mod tests {
         let twice = flags(&["1.35", "kube=1.34"], &[]);
         assert_eq!(
             twice,
-            Err("--emulated-version: kube=1.34: there is a release before it".to_owned())
+            Err("--emulated-version: duplicate version flag, kube=1.35 and kube=1.34".to_owned())
         );
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
-use apiserver_request::RequestInfo;
+use apiserver_request::{RequestInfo, annotate_audit};
 use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
@@ -103,25 +103,53 @@ async fn dispatch_resource(
         .find(&info.group, &info.version, &info.resource)
         .filter(|resource| resource.served)
         .ok_or_else(ApiError::no_such_path)?;
+    let warning = note_deprecation(resource);
     let handled = dispatch_served(server, context, resource, body, upgrade).await;
-    let Some(warning) = deprecation(resource) else {
-        return handled;
-    };
     // As upstream, also for requests that fail.
-    let warning = warning.to_owned();
-    match handled {
-        Ok(response) => Ok(respond::with_warnings(response, &[warning])),
-        Err(mut error) => {
-            error.warnings.push(warning);
-            Err(error)
-        }
+    match warning {
+        Some(warning) => warn_first(handled, warning),
+        None => handled,
     }
 }
 
-fn deprecation(resource: &Resource) -> Option<&str> {
-    match &resource.schema {
-        ObjectSchema::Custom(custom) => custom.deprecation.as_deref(),
-        ObjectSchema::BuiltIn(_) => None,
+/// Returns the warning about a deprecated version, and annotates the request's audit events.
+fn note_deprecation(resource: &Resource) -> Option<String> {
+    if let ObjectSchema::Custom(custom) = &resource.schema {
+        return custom.deprecation.as_deref().map(str::to_owned);
+    }
+    let deprecation = api_kinds::find_deprecation(resource)?;
+    annotate_audit("k8s.io/deprecated", || "true".to_owned());
+    if let Some(release) = deprecation.removed {
+        annotate_audit("k8s.io/removed-release", || release.to_string());
+    }
+    Some(deprecation.warning)
+}
+
+/// Adds the warning before others: failed requests have it as well.
+fn warn_first(
+    result: Result<Response<Body>, ApiError>,
+    warning: String,
+) -> Result<Response<Body>, ApiError> {
+    let warning = [warning];
+    match result {
+        Ok(mut response) => {
+            let others: Vec<_> = response
+                .headers()
+                .get_all("warning")
+                .iter()
+                .cloned()
+                .collect();
+            response.headers_mut().remove("warning");
+            let mut response = respond::with_warnings(response, &warning);
+            for other in others {
+                response.headers_mut().append("warning", other);
+            }
+            Ok(response)
+        }
+        Err(mut error) => {
+            error.warnings.splice(..0, warning);
+            Err(error)
+        }
     }
 }
 

@@ -305,7 +305,12 @@ impl<'a> Assembly<'a> {
                 authorizer: authorizer.clone(),
                 quotas: slot.clone(),
                 webhooks,
-                policies: policies::build_policies(&self.caches, &authorizer, &self.policy_metrics),
+                policies: policies::build_policies(
+                    &self.caches,
+                    &authorizer,
+                    &self.policy_metrics,
+                    &self.feature_gates,
+                ),
             },
             &self.authz,
         )?;

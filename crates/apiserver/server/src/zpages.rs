@@ -16,7 +16,12 @@ pub fn respond_statusz(server: &Server, context: &Context) -> Response<Body> {
     let paths = Discovery::list_paths(server.caches.served().resources());
     let paths = paths.iter().map(String::as_str);
     let accept = accepted_types(server, context);
-    base_zpages::respond_statusz(COMPONENT, Process::read(), paths, accept).map(full_body)
+    let release = server.emulated.release;
+    let process = Process {
+        emulated: (release.major, release.minor),
+        ..Process::read()
+    };
+    base_zpages::respond_statusz(COMPONENT, process, paths, accept).map(full_body)
 }
 
 /// Responds to `/flagz`.

@@ -22,7 +22,6 @@ const NOTICE: &str = "Warning: This endpoint is not meant to be machine parseabl
 /// Folders that upstream leaves out of the list of paths, since they are not for debugging.
 const API_FOLDERS: [&str; 5] = ["/apis", "/api", "/openid", "/openapi", "/.well-known"];
 const BINARY_VERSION: &str = concat!("1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
-const EMULATION_VERSION: &str = "1.36";
 /// The same as in `/version`: clients expect a version of Go.
 const GO_VERSION: &str = "go1.26";
 
@@ -33,6 +32,8 @@ pub struct Process {
     pub started: Timestamp,
     /// Time of the request.
     pub now: Timestamp,
+    /// The release that is emulated: its two numbers.
+    pub emulated: (u16, u16),
 }
 
 impl Process {
@@ -43,7 +44,13 @@ impl Process {
         Self {
             started: Timestamp::from_second(started).unwrap_or_default(),
             now: Timestamp::now(),
+            emulated: (1, 36),
         }
+    }
+
+    fn emulation_version(self) -> String {
+        let (major, minor) = self.emulated;
+        format!("{major}.{minor}")
     }
 
     fn uptime_seconds(self) -> i64 {
@@ -85,7 +92,7 @@ pub fn respond_statusz<'a>(
             "uptimeSeconds": process.uptime_seconds(),
             "goVersion": GO_VERSION,
             "binaryVersion": BINARY_VERSION,
-            "emulationVersion": EMULATION_VERSION,
+            "emulationVersion": process.emulation_version(),
             "paths": folders,
         })
     };
@@ -178,7 +185,8 @@ fn format_statusz(component: &str, process: Process, folders: &BTreeSet<String>)
     );
     let _ = writeln!(
         text,
-        "Go version: {GO_VERSION}\nBinary version: {BINARY_VERSION}\nEmulation version: {EMULATION_VERSION}"
+        "Go version: {GO_VERSION}\nBinary version: {BINARY_VERSION}\nEmulation version: {}",
+        process.emulation_version()
     );
     let paths: Vec<&str> = folders.iter().map(String::as_str).collect();
     if !paths.is_empty() {
@@ -218,6 +226,7 @@ mod tests {
         Process {
             started: "2026-03-05T07:08:09Z".parse().unwrap(),
             now: "2026-03-06T08:10:12.9Z".parse().unwrap(),
+            emulated: (1, 36),
         }
     }
 
@@ -330,10 +339,11 @@ mod tests {
 
     #[test]
     fn uptime_is_not_negative_after_the_clock_was_set_back() {
-        let Process { started, now } = process();
+        let process = process();
         let reversed = Process {
-            started: now,
-            now: started,
+            started: process.now,
+            now: process.started,
+            ..process
         };
         let page = respond_statusz("kube-x", reversed, std::iter::empty(), "");
         assert!(text(page).contains("\nUp: 0 hr 00 min 00 sec\n"));

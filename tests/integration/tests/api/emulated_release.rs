@@ -1,9 +1,10 @@
 //! `--emulated-version`: versions of kinds, stored versions and `/version` of a former release.
 
 use integration_tests::ReplyExt;
-use serde_json::json;
-use testkit_control_plane::ControlPlane;
+use serde_json::{Value, json};
+use testkit_control_plane::{Caller, ControlPlane};
 
+const GROUP: &str = "/apis/resource.k8s.io";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
 
 #[tokio::test]
@@ -23,28 +24,67 @@ async fn former_release_has_its_own_versions() {
     assert!(!group.contains("mutatingadmissionpolicies"), "{group}");
 }
 
+/// Returns the hash of the storage version of a resource, which discovery documents have.
+async fn read_storage_version_hash(server: &Caller, version: &str, plural: &str) -> Value {
+    let document = server.get(&format!("/apis/{version}")).await.json();
+    let mut resources = document["resources"].as_array().unwrap().iter();
+    let resource = resources.find(|resource| resource["name"] == plural);
+    resource.unwrap()["storageVersionHash"].clone()
+}
+
 #[tokio::test]
-async fn stored_objects_are_read_in_each_version() {
-    let plane = ControlPlane::start_with_flags(&[
-        "--emulated-version=kube=1.34",
-        "--min-compatibility-version=kube=1.33",
-        "--runtime-config=resource.k8s.io/v1beta2=true",
-    ])
-    .await;
-    let admin = plane.admin();
-    let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"},
-        "spec": {"selectors": [{"cel": {"expression": "device.driver == \"d.example\""}}]}});
-    let reply = admin
-        .post("/apis/resource.k8s.io/v1/deviceclasses", &class)
+async fn former_and_current_release_read_what_the_other_has_stored() {
+    let current = ["--runtime-config=resource.k8s.io/v1beta2=true"];
+    let plane = ControlPlane::start_with_flags(&current).await;
+    let former = plane
+        .start_api_server(
+            "former",
+            &[
+                "--emulated-version=kube=1.34",
+                "--min-compatibility-version=kube=1.33",
+                "--runtime-config=resource.k8s.io/v1beta2=true",
+            ],
+        )
         .await;
-    assert_eq!(reply.status, 201, "{}", reply.text());
-    for version in ["v1", "v1beta2"] {
-        let found = admin
-            .get(&format!("/apis/resource.k8s.io/{version}/deviceclasses/c"))
+    let servers = [
+        ("by-current", plane.admin()),
+        ("by-former", plane.admin().at(former.address())),
+    ];
+    for (version, plural, is_same) in [
+        ("resource.k8s.io/v1", "deviceclasses", false),
+        ("apps/v1", "deployments", true),
+    ] {
+        let current = read_storage_version_hash(&servers[0].1, version, plural).await;
+        let former = read_storage_version_hash(&servers[1].1, version, plural).await;
+        assert!(current.is_string());
+        assert_eq!(current == former, is_same, "{plural}: {current} {former}");
+    }
+    for (name, server) in &servers {
+        let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name},
+            "spec": {"selectors": [{"cel": {"expression": "device.driver == \"d.example\""}}]}});
+        let reply = server
+            .post(&format!("{GROUP}/v1/deviceclasses"), &class)
             .await;
-        let found = found.json();
-        assert_eq!(found["apiVersion"], format!("resource.k8s.io/{version}"));
-        assert_eq!(found["spec"]["selectors"], class["spec"]["selectors"]);
+        assert_eq!(reply.status, 201, "{}", reply.text());
+        for (_, reader) in &servers {
+            for version in ["v1", "v1beta2"] {
+                let path = format!("{GROUP}/{version}/deviceclasses/{name}");
+                let found = reader.get(&path).await.json();
+                assert_eq!(found["apiVersion"], format!("resource.k8s.io/{version}"));
+                assert_eq!(found["spec"], class["spec"]);
+            }
+        }
+    }
+    // The other server writes the object in its own storage version.
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    for ((_, writer), name) in servers.iter().rev().zip(["by-current", "by-former"]) {
+        let path = format!("{GROUP}/v1/deviceclasses/{name}");
+        let reply = writer.merge_patch(&path, &patch).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        for (_, reader) in &servers {
+            let found = reader.get(&path).await.json();
+            assert_eq!(found["metadata"]["labels"], patch["metadata"]["labels"]);
+        }
     }
 }
 
@@ -62,4 +102,12 @@ async fn deprecated_version_has_a_warning() {
         "{}",
         reply.header("warning")
     );
+}
+
+#[tokio::test]
+async fn version_that_is_not_served_has_no_warning() {
+    let plane = ControlPlane::start_with_flags(&[]).await;
+    let path = "/apis/resource.k8s.io/v1beta2/deviceclasses";
+    let reply = plane.admin().get(path).await;
+    assert_eq!((reply.status, reply.header("warning")), (404, ""));
 }

@@ -29,14 +29,15 @@ fn plugin(policies: Vec<Value>, bindings: Vec<Value>) -> MutatingPolicies {
     let bindings = bindings
         .into_iter()
         .map(|object| ("mutatingadmissionpolicybindings", object));
-    MutatingPolicies::new(PolicySetup {
+    let setup = PolicySetup {
         objects: Arc::new(Cached(policies.chain(bindings).collect())),
         kinds: Arc::new(Widgets),
         params: Arc::new(Params),
         authorizer: Arc::new(Readers),
         patches: Arc::new(Widgets),
         metrics: Arc::new(PolicyMetrics::default()),
-    })
+    };
+    MutatingPolicies::new(setup, true)
 }
 
 fn request(user: &User, widget: Value) -> AdmissionRequest<'_> {
