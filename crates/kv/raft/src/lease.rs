@@ -31,6 +31,8 @@ pub(crate) struct Lease {
 #[derive(Default)]
 struct State {
     term: u64,
+    /// Time of the first call of this term.
+    entered: Duration,
     /// Send times of all acknowledged calls: they confirm leadership at that time.
     sent: BTreeMap<u64, Duration>,
     /// Send times of the calls that renew the lease.
@@ -42,10 +44,11 @@ struct State {
 
 impl State {
     /// Switches to a newer term. Returns false if `term` has already ended.
-    fn enter_term(&mut self, term: u64) -> bool {
+    fn enter_term(&mut self, term: u64, now: Duration) -> bool {
         if term > self.term {
             *self = State {
                 term,
+                entered: now,
                 ..State::default()
             };
         }
@@ -123,7 +126,8 @@ impl Lease {
     /// Records that an AppendEntries of this term is about to be sent.
     pub fn record_send(&self, term: u64) -> SentCall {
         let mut state = self.state.lock();
-        let number = if state.enter_term(term) {
+        let now = self.clock.now();
+        let number = if state.enter_term(term, now) {
             state.ended
         } else {
             0
@@ -134,7 +138,7 @@ impl Lease {
                 session: self.session,
                 number,
             },
-            at: self.clock.now(),
+            at: now,
         }
     }
 
@@ -143,7 +147,7 @@ impl Lease {
     pub fn record_response(&self, follower: u64, call: SentCall, vote_withheld: bool) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        if !state.enter_term(call.ended_transfer.term) {
+        if !state.enter_term(call.ended_transfer.term, call.at) {
             return;
         }
         // A call that was sent before the last transfer ended proves nothing: a vote of that
@@ -170,7 +174,7 @@ impl Lease {
         vote_guard: &Arc<VoteGuard>,
     ) -> ActiveTransfer {
         let mut state = self.state.lock();
-        if state.enter_term(term) {
+        if state.enter_term(term, self.clock.now()) {
             state.begun += 1;
             state.counted.clear();
             vote_guard.record_ended_transfer(Transfer {
@@ -208,6 +212,24 @@ impl Lease {
             &nobody
         };
         quorum_since(times, me, configs, self.clock.now()).is_some_and(|since| since >= asked)
+    }
+
+    /// Returns whether a quorum of every configuration has elected or acknowledged this leader
+    /// within the last `length`.
+    pub fn has_quorum_within(
+        &self,
+        (term, me): (u64, u64),
+        configs: &[BTreeSet<u64>],
+        length: Duration,
+    ) -> bool {
+        let state = self.state.lock();
+        let now = self.clock.now();
+        let is_recent = |since: Duration| now.saturating_sub(since) < length;
+        // Before its first call, a leader has just been elected.
+        state.term < term
+            || state.term == term
+                && (is_recent(state.entered)
+                    || quorum_since(&state.sent, me, configs, now).is_some_and(is_recent))
     }
 
     /// Returns whether a lease of this length holds.

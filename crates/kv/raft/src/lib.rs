@@ -26,6 +26,7 @@ mod propose;
 mod server;
 mod shared;
 mod state;
+mod stop_cause;
 mod traffic;
 mod transfer;
 mod transport;

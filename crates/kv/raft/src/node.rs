@@ -12,6 +12,7 @@ use crate::propose::{self, Origin, Proposal};
 use crate::server::PeerService;
 use crate::shared::{Shared, run_heartbeats};
 use crate::state::{StateMachine, StateMachineAdapter};
+use crate::stop_cause::find_stop_cause;
 use crate::transport::{JOINING, Transport};
 use crate::types::Raft;
 use crate::vote_guard::VoteGuard;
@@ -51,8 +52,10 @@ pub enum NodeError {
 pub struct Status {
     /// Current term.
     pub term: u64,
-    /// The current leader, if known.
+    /// The last known leader of this term.
     pub leader: Option<u64>,
+    /// True if this member is in contact with the leader, or leads a quorum.
+    pub has_leader: bool,
     /// True if this member is the leader.
     pub leading: bool,
     /// Index of the last entry in the log.
@@ -367,8 +370,8 @@ impl RaftNode {
 
     /// Returns this member's view of the cluster.
     pub fn status(&self) -> Status {
-        // Before the metrics are borrowed, because it borrows them too.
-        let stopped = self.stop_reason();
+        // Before the metrics are borrowed, because both borrow them too.
+        let (stopped, has_leader) = (self.stop_reason(), self.has_leader());
         let server = self.shared.raft_metrics();
         let data = self.shared.raft.data_metrics();
         let data = data.borrow();
@@ -377,6 +380,7 @@ impl RaftNode {
         Status {
             term: server.vote.leader_id.term,
             leader: server.current_leader,
+            has_leader,
             leading: server.state.is_leader(),
             last_index: data.last_log.map_or(0, |id| id.index),
             applied: *self.shared.applied.borrow(),
@@ -415,26 +419,23 @@ impl RaftNode {
 
     /// Returns the reason why replication has stopped.
     fn stop_reason(&self) -> Option<String> {
-        let failed = self
-            .shared
-            .loops
-            .failure()
-            .map(|failure| failure.to_string());
-        failed.or_else(|| {
-            self.shared
-                .raft
-                .metrics()
-                .borrow()
-                .running_state
-                .as_ref()
-                .err()
-                .map(ToString::to_string)
-        })
+        let running = self.shared.raft.metrics().borrow().running_state.clone();
+        find_stop_cause(running, self.shared.loops.failure())
     }
 
     /// Returns the current term, cheaper than `status`.
     pub fn current_term(&self) -> u64 {
         self.shared.current_term()
+    }
+
+    /// Returns whether this member is in contact with the leader, or leads a quorum.
+    pub fn has_leader(&self) -> bool {
+        self.shared.has_leader()
+    }
+
+    /// Returns the configured election timeout, extended if disk or network are slow.
+    pub fn election_timeout(&self) -> Duration {
+        self.shared.election_timeout()
     }
 
     /// Returns whether this member is the leader and holds its lease.

@@ -131,6 +131,25 @@ impl Shared {
         adapt_timeout(self.config.election_timeout, sync, round_trip)
     }
 
+    /// Returns whether this member is in contact with the leader, or, as the leader, with a quorum.
+    ///
+    /// etcd's members forget the leader between one and two election timeouts after the last
+    /// contact. openraft keeps it until a new one is elected.
+    pub fn has_leader(&self) -> bool {
+        let server = self.raft_metrics();
+        let length = 2 * self.election_timeout();
+        match server.current_leader {
+            Some(leader) if leader == self.member => {
+                let configs = server.membership_config.membership().get_joint_config();
+                let term = server.vote.leader_id.term;
+                self.lease
+                    .has_quorum_within((term, self.member), configs, length)
+            }
+            Some(_) => self.vote_guard.time_since_contact() < length,
+            None => false,
+        }
+    }
+
     pub fn holds_lease(&self) -> bool {
         // The margin of one tenth covers clocks that run at different speeds.
         self.lease.holds(

@@ -66,6 +66,8 @@ pub struct ServerContext {
     pub node: RaftNode,
     /// Events of watchers.
     pub hub: Arc<Hub>,
+    /// Sends when this member has had no leader for some time.
+    pub leader_losses: tokio::sync::watch::Sender<()>,
     /// Addresses and health of the members.
     pub directory: Arc<Directory>,
     /// Signs and verifies JWTs; `None` with simple tokens.

@@ -4,12 +4,13 @@ use crate::call_end::CallEnd;
 use crate::context::{ServerContext, bearer_token};
 use crate::method::unary_method;
 use crate::metrics::{Call, StoreMetrics};
+use crate::required_leader::{LeaderLoss, find_leader_loss, no_leader};
 use crate::services::{lease, watch};
 use crate::slow_request;
 use crate::unary;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use kv_transport::{ClientTraffic, LimitedBody, MemoryReservation, RequestBody, is_compressed};
 use std::pin::Pin;
@@ -47,6 +48,10 @@ fn grpc_answer<B: RequestBody>(
     core: Arc<ServerContext>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
+    let loss = match find_leader_loss(&core, request.headers()) {
+        Ok(loss) => loss,
+        Err(status) => return Box::pin(reject_call(core, request.uri().path(), status)),
+    };
     if let Some(method) = unary_method(&request) {
         return Box::pin(unary::respond_unary(core, method, request));
     }
@@ -58,16 +63,27 @@ fn grpc_answer<B: RequestBody>(
         _ => None,
     };
     let Some(streamed) = by_hand else {
-        return Box::pin(route_request(routes.clone(), core, request));
+        return Box::pin(route_request(routes.clone(), core, request, loss));
     };
     Box::pin(async move {
         let end = CallEnd::new(core.metrics.clone(), Call::from_path(request.uri().path()));
         watch_response(
             core.traffic.clone(),
             end,
+            loss,
             streamed(&core, request).unwrap_or_else(Status::into_http),
         )
     })
+}
+
+/// Responds to a call with an error, and counts it.
+fn reject_call(
+    core: Arc<ServerContext>,
+    path: &str,
+    status: Status,
+) -> std::future::Ready<Response<Body>> {
+    CallEnd::new(&*core.metrics, Call::from_path(path)).finish(status.code());
+    std::future::ready(status.into_http())
 }
 
 /// Handles a call with tonic's routes.
@@ -75,6 +91,7 @@ async fn route_request<B: RequestBody>(
     routes: Routes,
     core: Arc<ServerContext>,
     request: Request<B>,
+    loss: Option<LeaderLoss>,
 ) -> Response<Body> {
     // Counted before routing, so that calls of unknown methods are counted too.
     let end = CallEnd::new(core.metrics.clone(), Call::from_path(request.uri().path()));
@@ -94,7 +111,7 @@ async fn route_request<B: RequestBody>(
         });
         slow_request::report_slow(core.bounds.slow, call, notes, code, String::new);
     }
-    watch_response(core.traffic.clone(), end, response)
+    watch_response(core.traffic.clone(), end, loss, response)
 }
 
 /// Handler of a streaming call.
@@ -103,6 +120,7 @@ type StreamHandler<B> = fn(&Arc<ServerContext>, Request<B>) -> Result<Response<B
 fn watch_response(
     traffic: Arc<ClientTraffic>,
     end: CallEnd<Arc<StoreMetrics>>,
+    loss: Option<LeaderLoss>,
     response: Response<Body>,
 ) -> Response<Body> {
     // A response without a body has its status in the headers (gRPC's Trailers-Only).
@@ -111,7 +129,14 @@ fn watch_response(
         end.finish(code);
         return response;
     }
-    response.map(|body| Body::new(WatchedBody { body, traffic, end }))
+    response.map(|body| {
+        Body::new(WatchedBody {
+            body,
+            traffic,
+            end,
+            loss,
+        })
+    })
 }
 
 /// A response body that counts bytes and records the status of the call.
@@ -119,6 +144,22 @@ struct WatchedBody {
     body: Body,
     traffic: Arc<ClientTraffic>,
     end: CallEnd<Arc<StoreMetrics>>,
+    /// Completes when the call must end for want of a leader.
+    loss: Option<LeaderLoss>,
+}
+
+impl WatchedBody {
+    /// Ends the call for want of a leader.
+    fn end_leaderless(&mut self) -> Result<Frame<Bytes>, Status> {
+        self.loss = None;
+        // Ends the work for this stream.
+        self.body = Body::empty();
+        let status = no_leader();
+        self.end.count(status.code());
+        let mut trailers = HeaderMap::new();
+        status.add_header(&mut trailers)?;
+        Ok(Frame::trailers(trailers))
+    }
 }
 
 impl http_body::Body for WatchedBody {
@@ -129,6 +170,11 @@ impl http_body::Body for WatchedBody {
         mut self: Pin<&mut Self>,
         cx: &mut task::Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        if let Some(loss) = &mut self.loss
+            && loss.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Some(self.end_leaderless()));
+        }
         let frame = task::ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {

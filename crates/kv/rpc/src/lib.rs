@@ -20,6 +20,7 @@ mod passwords;
 mod peer_handler;
 mod peer_rpc;
 mod request_summary;
+mod required_leader;
 mod services;
 mod slow_request;
 mod stream_caller;

@@ -65,7 +65,7 @@ fn write_leadership(page: &mut MetricsPage, core: &ServerContext, status: &Statu
     page.gauge(
         "etcd_server_has_leader",
         "Whether there is a leader.",
-        flag(status.leader.is_some()),
+        flag(status.has_leader),
     );
     // Gauges and counters have etcd's types, even odd ones: dashboards choose their functions by
     // them.

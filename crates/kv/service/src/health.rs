@@ -31,7 +31,7 @@ pub(crate) async fn find_unhealthy(
     if serializable {
         return None;
     }
-    if status.leader.is_none() {
+    if !status.has_leader {
         return Some("RAFT NO LEADER".to_owned());
     }
     match core.node.read_index(RESPONSE_TIMEOUT).await {

@@ -85,6 +85,7 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
         machine: parts.machine,
         node,
         directory,
+        leader_losses: tokio::sync::watch::Sender::default(),
         jwt: parts.jwt,
         passwords: parts.passwords,
         metrics: parts.metrics,

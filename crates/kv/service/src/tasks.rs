@@ -79,6 +79,7 @@ fn spawn_raft_followers(core: &Arc<ServerContext>, tasks: &Tasks) {
         "leadership",
         watch_leadership(core.clone())
     );
+    task!(core, tasks, "leader contact", watch_contact(core.clone()));
     task!(
         core,
         tasks,
@@ -178,6 +179,26 @@ async fn watch_leadership(core: Arc<ServerContext>) {
         core.node
             .wait_for_leader_change((status.term, status.leader))
             .await;
+    }
+}
+
+/// Number of election timeouts without a leader after which streams that require one end, as in
+/// etcd.
+const MAX_LEADERLESS_TIMEOUTS: u32 = 3;
+
+/// Ends the streams that require a leader when this member has had none for some time.
+async fn watch_contact(core: Arc<ServerContext>) {
+    let mut leaderless = 0;
+    loop {
+        sleep(core.node.election_timeout()).await;
+        leaderless = if core.node.has_leader() {
+            0
+        } else {
+            leaderless + 1
+        };
+        if leaderless >= MAX_LEADERLESS_TIMEOUTS {
+            core.leader_losses.send_replace(());
+        }
     }
 }
 

@@ -63,14 +63,14 @@ impl maintenance_server::Maintenance for Maintenance {
             .collect();
         // In the list of errors, not as a failure: the status is needed most when the cluster has
         // no leader.
-        if node.leader.is_none() {
+        if !node.has_leader {
             errors.push(EtcdError::NoLeader.to_string());
         }
         Ok(Response::new(StatusResponse {
             header: core.header(),
             version: API_VERSION.to_owned(),
             db_size: size,
-            leader: node.leader.unwrap_or_default(),
+            leader: node.leader.filter(|_| node.has_leader).unwrap_or_default(),
             raft_index: node.last_index.max(node.applied),
             raft_term: node.term,
             raft_applied_index: node.applied,

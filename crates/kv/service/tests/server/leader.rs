@@ -1,10 +1,18 @@
-//! Leadership transfer between members.
+//! Leadership transfer between members, and calls that require a leader.
 
 use crate::member::Member;
+use proto_etcd::MessageStream;
+use proto_etcd::etcdserverpb::kv_client::KvClient;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
-use proto_etcd::etcdserverpb::{MoveLeaderRequest, StatusRequest, StatusResponse};
+use proto_etcd::etcdserverpb::watch_client::WatchClient;
+use proto_etcd::etcdserverpb::{
+    MoveLeaderRequest, RangeRequest, StatusRequest, StatusResponse, WatchCreateRequest,
+    WatchRequest, WatchResponse, watch_request,
+};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
 async fn status(line: &mut MaintenanceClient<Channel>) -> StatusResponse {
@@ -90,4 +98,78 @@ async fn stopping_leader_waits_for_no_deadline() {
     for member in members {
         member.stop().await;
     }
+}
+
+fn requiring_leader<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    let value = tonic::metadata::MetadataValue::from_static("true");
+    request.metadata_mut().insert("hasleader", value);
+    request
+}
+
+/// Watches a key. Returns the stream of responses and the sender that keeps the watch open.
+async fn watch(
+    channel: Channel,
+    wrap: fn(ReceiverStream<WatchRequest>) -> tonic::Request<ReceiverStream<WatchRequest>>,
+) -> (MessageStream<WatchResponse>, mpsc::Sender<WatchRequest>) {
+    let (sender, requests) = mpsc::channel(1);
+    let create = WatchCreateRequest {
+        key: b"key".to_vec().into(),
+        ..WatchCreateRequest::default()
+    };
+    let union = Some(watch_request::RequestUnion::CreateRequest(create));
+    sender
+        .send(WatchRequest {
+            request_union: union,
+        })
+        .await
+        .unwrap();
+    let mut line = WatchClient::new(channel);
+    let answer = line.watch(wrap(ReceiverStream::new(requests))).await;
+    let mut stream = answer.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().unwrap().created);
+    (stream, sender)
+}
+
+fn assert_no_leader(status: &tonic::Status) {
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+    assert_eq!(status.message(), "etcdserver: no leader");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_require_a_leader_fail_without_one() {
+    let flags = ["--election-timeout=500", "--heartbeat-interval=50"];
+    let mut members = Member::three(&flags).await;
+    let last = members.pop().unwrap();
+    let channel = last.channel().await;
+    let local = RangeRequest {
+        key: b"key".to_vec().into(),
+        serializable: true,
+        ..RangeRequest::default()
+    };
+    let mut reads = KvClient::new(channel.clone());
+    led(&mut MaintenanceClient::new(channel.clone())).await;
+    reads.range(requiring_leader(local.clone())).await.unwrap();
+    let (mut watched, _open) = watch(channel.clone(), requiring_leader).await;
+    let (mut patient, _also_open) = watch(channel.clone(), tonic::Request::new).await;
+    for member in members {
+        member.stop().await;
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(20), watched.message()).await;
+    assert_no_leader(&ended.unwrap().unwrap_err());
+    let refused = reads.range(requiring_leader(local.clone())).await;
+    assert_no_leader(&refused.unwrap_err());
+    let mut line = WatchClient::new(channel.clone());
+    let refused = line.watch(requiring_leader(tokio_stream::empty())).await;
+    assert_no_leader(&refused.unwrap_err());
+    let now = status(&mut MaintenanceClient::new(channel)).await;
+    assert_eq!(
+        (now.leader, now.errors),
+        (0, vec!["etcdserver: no leader".to_owned()])
+    );
+    // Without the header, a member serves what it has.
+    reads.range(local).await.unwrap();
+    let next = tokio::time::timeout(Duration::from_millis(100), patient.message()).await;
+    assert!(next.is_err(), "{next:?}");
+    last.stop().await;
 }
