@@ -11,9 +11,11 @@ pub mod gnostic;
 mod names;
 mod operations;
 mod parameters;
+mod remote;
 mod schemas;
 pub mod v2;
 pub mod v3;
 mod values;
 
 pub use custom::{CustomResources, Definition};
+pub use remote::{RemotePaths, TooLarge};

@@ -9,12 +9,14 @@ use crate::descriptions::Descriptions;
 use crate::operations::Operations;
 use crate::v3;
 
-/// Returns the hash of the document, for its entity tag.
-pub fn hash(custom: &CustomResources) -> String {
+/// Returns the hash of the document, for its entity tag. `remote` has the hashes of the documents
+/// of extension servers.
+pub fn hash<'a>(custom: &CustomResources, remote: impl Iterator<Item = &'a str>) -> String {
     let mut hasher = Sha256::new();
     for entry in v3::index_paths(custom).values() {
         hasher.update(entry.to_string());
     }
+    remote.for_each(|hash| hasher.update(hash));
     v3::to_hexadecimal(&hasher.finalize())
 }
 

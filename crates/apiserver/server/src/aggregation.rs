@@ -3,13 +3,17 @@
 
 mod forward;
 mod local;
+mod probe;
 mod remote;
+mod remote_document;
+mod remote_openapi;
 mod status;
 mod timed;
 
 pub use forward::{find_remote, respond_remote};
 pub use local::maintain_local;
 pub use remote::maintain_remote;
+pub use remote_document::RemoteDocument;
 
 use crate::connect::{Extension, Kubelets, Target};
 use crate::options::ServerOptions;
@@ -33,8 +37,9 @@ struct Discovered {
     resources: Arc<Vec<Value>>,
     /// The last request for them has succeeded.
     is_current: bool,
-    /// The hash of its OpenAPI document, if it has one.
+    /// The hash of its OpenAPI v3 document, if it has one.
     openapi: Option<String>,
+    openapi_v2: Option<RemoteDocument>,
 }
 
 /// The APIServices, and the way to extension servers.
@@ -102,7 +107,7 @@ impl Aggregation {
         servers.iter().map(version).collect()
     }
 
-    /// Returns the entries of the index of OpenAPI documents.
+    /// Returns the entries of the index of OpenAPI v3 documents.
     pub fn openapi_paths(&self) -> Vec<(String, Value)> {
         let servers = self.index.servers();
         let discovered = self.discovered.lock();
@@ -114,6 +119,17 @@ impl Aggregation {
             Some((path.to_owned(), json!({"serverRelativeURL": url})))
         };
         servers.iter().filter_map(entry).collect()
+    }
+
+    /// Returns the last known OpenAPI v2 documents, in the order of the APIServices' names.
+    pub fn openapi_v2(&self) -> Vec<RemoteDocument> {
+        let discovered = self.discovered.lock();
+        let documents = discovered.values().map(|known| known.openapi_v2.clone());
+        documents.flatten().collect()
+    }
+
+    fn openapi_v2_of(&self, name: &str) -> Option<RemoteDocument> {
+        self.discovered.lock().get(name)?.openapi_v2.clone()
     }
 
     /// Returns the destination of a request to an extension server.

@@ -2,7 +2,7 @@
 
 use crate::body::Body;
 use crate::context::Context;
-use crate::discovery_documents::Discovery;
+use crate::discovery_documents::{Discovery, RemoteOpenApi};
 use crate::respond;
 use crate::server::Server;
 use crate::version::GIT_VERSION;
@@ -67,7 +67,11 @@ pub async fn respond_discovery(
             respond::raw_response(200, "application/jwk-set+json", keys)
         })),
         ["openapi", ..] => {
-            let (custom, remote) = (collect_custom(server), server.aggregation.openapi_paths());
+            let custom = collect_custom(server);
+            let remote = RemoteOpenApi {
+                paths: server.aggregation.openapi_paths(),
+                documents: server.aggregation.openapi_v2(),
+            };
             let openapi = server.discovery.openapi();
             openapi
                 .respond_openapi(context, &parts, custom, remote)

@@ -14,6 +14,7 @@ use apiserver_aggregator::{RemoteVersion, merge_aggregated, merge_group, merge_g
 use http::header::{CONTENT_TYPE, ETAG, HeaderValue, VARY};
 use http::{Response, StatusCode};
 use openapi::OpenApi;
+pub use openapi::RemoteOpenApi;
 use serde_json::Value;
 
 /// The discovery documents of this server.

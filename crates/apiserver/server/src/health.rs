@@ -14,9 +14,14 @@ use std::time::Duration;
 const STORE: Duration = Duration::from_secs(2);
 
 /// Checks that always pass while the process responds; upstream's monitoring expects them by name.
-const ALWAYS: [&str; 2] = ["ping", "log"];
+const ALWAYS: [&str; 3] = [
+    "ping",
+    "log",
+    // The certificate is loaded before the server listens.
+    "poststarthook/aggregator-reload-proxy-client-cert",
+];
 /// Bootstrap steps by upstream's names.
-const HOOKS: [(&str, Step); 13] = [
+const HOOKS: [(&str, Step); 15] = [
     ("poststarthook/rbac/bootstrap-roles", Step::Rbac),
     (
         "poststarthook/scheduling/bootstrap-system-priority-classes",
@@ -47,6 +52,7 @@ const HOOKS: [(&str, Step); 13] = [
         "poststarthook/priority-and-fairness-config-consumer",
         Step::Objects,
     ),
+    ("poststarthook/priority-and-fairness-filter", Step::Objects),
     (
         "poststarthook/start-kube-apiserver-identity-lease-controller",
         Step::Identity,
@@ -59,6 +65,10 @@ const HOOKS: [(&str, Step); 13] = [
         "poststarthook/kube-apiserver-autoregistration",
         Step::ApiServices,
     ),
+    (
+        "poststarthook/apiservice-status-local-available-controller",
+        Step::ApiServices,
+    ),
     ("autoregister-completion", Step::ApiServices),
 ];
 
@@ -67,8 +77,16 @@ const CUSTOM_RESOURCES: [&str; 2] = [
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
 ];
-/// Upstream's names for caches that are filled.
-const CACHES: [&str; 4] = [
+/// Upstream's names for caches that are filled. Admission reads them, and the aggregation layer
+/// starts with them.
+const CACHES: [&str; 11] = [
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-wait-for-first-sync",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
     "poststarthook/generic-apiserver-start-informers",
     "poststarthook/start-apiextensions-informers",
     "poststarthook/start-kube-aggregator-informers",

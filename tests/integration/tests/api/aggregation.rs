@@ -39,6 +39,9 @@ fn respond(request: &ExtensionRequest) -> String {
             "apis/apps/v1": {"serverRelativeURL": "/openapi/v3/apis/apps/v1?hash=A2"}});
         return respond_json("200 OK", &json!({"paths": paths}));
     }
+    if line == "GET /openapi/v2" {
+        return respond_json("200 OK", &openapi_v2());
+    }
     if line.starts_with("GET /openapi/v3/apis/ext.example.com/v1") {
         return respond_json("200 OK", &json!({"openapi": "3.0.0", "paths": {}}));
     }
@@ -54,6 +57,21 @@ fn respond(request: &ExtensionRequest) -> String {
         Some("POST") => respond_json("201 Created", &json!({"kind": "Flunder"})),
         _ => respond_json("200 OK", &json!({"kind": "FlunderList", "items": []})),
     }
+}
+
+/// A document with a path of its own, one of another server, and a definition with the name of a
+/// built-in one.
+fn openapi_v2() -> Value {
+    let path = |name: &str| {
+        json!({"get": {"responses": {"200": {"description": "OK",
+        "schema": {"$ref": format!("#/definitions/{name}")}}}}})
+    };
+    let pod = "io.k8s.api.core.v1.Pod";
+    json!({"swagger": "2.0", "info": {"title": "flunders", "version": "v1"},
+        "paths": {"/apis/ext.example.com/v1/flunders": path("Flunder"),
+            "/api/v1/pods": path("Flunder")},
+        "definitions": {"Flunder": {"type": "object", "properties": {
+            "pod": {"$ref": format!("#/definitions/{pod}")}}}, pod: {"type": "string"}}})
 }
 
 async fn wait_for<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
@@ -208,6 +226,52 @@ async fn openapi_of_the_remote_group_is_that_of_its_server() {
     let last = received.last().unwrap();
     assert_eq!(last.line(), format!("GET {url}"));
     assert_eq!(last.header("x-remote-user"), ["jane"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openapi_v2_has_the_paths_of_extension_servers() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    let admin = plane.admin();
+    let admin = &admin;
+    let document = async || admin.get("/openapi/v2").await.expect_success().json();
+    let before = document().await;
+    server.register(&plane, "Passed").await;
+    let path = "/apis/ext.example.com/v1/flunders";
+    wait_for("not in the document", || async {
+        document().await["paths"].get(path).is_some()
+    })
+    .await;
+    let after = document().await;
+    let pod = "io.k8s.api.core.v1.Pod";
+    let renamed = format!("{pod}_v2");
+    let (old, new) = (&before["definitions"], &after["definitions"]);
+    assert_eq!(new[pod], old[pod], "a server replaced a built-in type");
+    assert_eq!(new[&renamed], json!({"type": "string"}));
+    let reference = &new["Flunder"]["properties"]["pod"]["$ref"];
+    assert_eq!(reference, &format!("#/definitions/{renamed}"));
+    assert_eq!(
+        after["paths"]["/api/v1/pods"],
+        before["paths"]["/api/v1/pods"]
+    );
+    let accept = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    let binary = admin
+        .clone()
+        .with_header("accept", accept)
+        .get("/openapi/v2")
+        .await
+        .expect_success();
+    let has_path = binary
+        .body
+        .windows(path.len())
+        .any(|part| part == path.as_bytes());
+    assert!(has_path, "the protobuf form lacks the path");
+    let object = format!("{API_SERVICES}/v1.ext.example.com");
+    admin.delete(&object).await.expect_success();
+    wait_for("still in the document", || async {
+        document().await == before
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

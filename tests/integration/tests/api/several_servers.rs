@@ -169,6 +169,16 @@ async fn readiness_shows_the_hooks_of_a_stock_server() {
         "start-apiextensions-controllers",
         "generic-apiserver-start-informers",
         "storage-readiness",
+        "start-apiserver-admission-initializer",
+        "priority-and-fairness-filter",
+        "aggregator-reload-proxy-client-cert",
+        "apiservice-registration-controller",
+        "apiservice-wait-for-first-sync",
+        "apiservice-status-local-available-controller",
+        "apiservice-status-remote-available-controller",
+        "apiservice-discovery-controller",
+        "apiservice-openapi-controller",
+        "apiservice-openapiv3-controller",
     ] {
         assert!(
             report.contains(&format!("[+]poststarthook/{hook} ok\n")),

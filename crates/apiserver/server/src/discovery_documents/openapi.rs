@@ -1,6 +1,7 @@
 //! `/openapi/v2` and `/openapi/v3`: documents are built on the first request and cached in
 //! compressed form until a definition of a custom resource changes them.
 
+use crate::aggregation::RemoteDocument;
 use crate::body::{Body, shared_body};
 use crate::context::Context;
 use crate::negotiate;
@@ -26,12 +27,26 @@ const V2: &str = "v2";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
+/// The OpenAPI documents of extension servers.
+pub struct RemoteOpenApi {
+    /// Entries of the index of documents of version 3.
+    pub paths: Vec<(String, Value)>,
+    /// Documents of version 2.
+    pub documents: Vec<RemoteDocument>,
+}
+
 /// Cached documents by path and encoding.
 pub struct OpenApi {
     documents: Mutex<HashMap<(String, bool), Arc<Document>>>,
     /// Bounds the memory of concurrent builds. The document of version 2 may take seconds, so the
     /// others do not wait for it.
     building: [Semaphore; 2],
+}
+
+/// What a document is built from.
+struct Sources {
+    custom: CustomResources,
+    remote: Vec<RemoteDocument>,
 }
 
 struct Document {
@@ -77,19 +92,22 @@ impl Default for OpenApi {
 }
 
 impl OpenApi {
-    /// Responds to OpenAPI paths. `remote` has the entries of extension servers in the index.
+    /// Responds to OpenAPI paths.
     pub async fn respond_openapi(
         &self,
         context: &Context,
         parts: &[&str],
         custom: CustomResources,
-        remote: Vec<(String, Value)>,
+        remote: RemoteOpenApi,
     ) -> Result<Option<Response<Body>>, ApiError> {
         match parts {
-            ["openapi", "v2"] => self.respond_v2(context, custom).await.map(Some),
+            ["openapi", "v2"] => {
+                let response = self.respond_v2(context, custom, remote.documents);
+                response.await.map(Some)
+            }
             ["openapi", "v3"] => {
                 let mut paths = v3::index_paths(&custom);
-                paths.extend(remote);
+                paths.extend(remote.paths);
                 let index = json!({"paths": paths});
                 Ok(Some(respond::plain_json(200, &index)))
             }
@@ -102,10 +120,12 @@ impl OpenApi {
         &self,
         context: &Context,
         custom: CustomResources,
+        remote: Vec<RemoteDocument>,
     ) -> Result<Response<Body>, ApiError> {
         let protobuf = wants_protobuf(context, "spec.v2")?;
-        let hash = v2::hash(&custom);
-        let document = self.load_document(V2, protobuf, hash, custom).await?;
+        let hash = v2::hash(&custom, remote.iter().map(|document| &*document.hash));
+        let sources = Sources { custom, remote };
+        let document = self.load_document(V2, protobuf, hash, sources).await?;
         Ok(send_document(
             context,
             &document,
@@ -133,7 +153,11 @@ impl OpenApi {
             return Ok(Some(redirect_to_hash(path, &current)));
         }
         let protobuf = wants_protobuf(context, "spec.v3")?;
-        let document = self.load_document(path, protobuf, current, custom).await?;
+        let sources = Sources {
+            custom,
+            remote: Vec::new(),
+        };
+        let document = self.load_document(path, protobuf, current, sources).await?;
         let mut response = send_document(
             context,
             &document,
@@ -164,7 +188,7 @@ impl OpenApi {
         path: &str,
         protobuf: bool,
         hash: String,
-        custom: CustomResources,
+        sources: Sources,
     ) -> Result<Arc<Document>, ApiError> {
         let key = (path.to_owned(), protobuf);
         if let Some(document) = self.find_document(&key, &hash) {
@@ -178,14 +202,15 @@ impl OpenApi {
         if let Some(document) = self.find_document(&key, &hash) {
             return Ok(document);
         }
-        let (path, of) = (path.to_owned(), custom.clone());
+        let served = v3::index_paths(&sources.custom);
+        let path = path.to_owned();
         // Building a document takes long, and would stall other requests of the thread.
-        let built = tokio::task::spawn_blocking(move || build_document(&path, protobuf, hash, &of))
-            .await
-            .ok()
-            .flatten();
+        let built =
+            tokio::task::spawn_blocking(move || build_document(&path, protobuf, hash, &sources))
+                .await
+                .ok()
+                .flatten();
         let document = Arc::new(built.ok_or_else(failed)?);
-        let served = v3::index_paths(&custom);
         let mut documents = self.documents.lock();
         // Documents of versions that are no longer served.
         documents.retain(|(path, _), _| path == V2 || served.contains_key(path));
@@ -200,16 +225,15 @@ impl OpenApi {
     }
 }
 
-fn build_document(
-    path: &str,
-    protobuf: bool,
-    hash: String,
-    custom: &CustomResources,
-) -> Option<Document> {
+fn build_document(path: &str, protobuf: bool, hash: String, sources: &Sources) -> Option<Document> {
     let tree = if path == V2 {
-        v2::document(custom)
+        let mut tree = v2::document(&sources.custom);
+        for document in &sources.remote {
+            document.paths.merge_into(&mut tree);
+        }
+        tree
     } else {
-        v3::document(path, custom)?
+        v3::document(path, &sources.custom)?
     };
     let bytes = match (protobuf, path) {
         (false, _) => serde_json::to_vec(&tree).ok()?,
