@@ -1,4 +1,4 @@
-# Shared by deploy/up and deploy/package. Sourced; `here` is the root of the repository.
+# Shared by the programs in deploy/. Sourced; `here` is the root of the repository.
 
 programs=(kvstore kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy cluster-dns ironclad)
 
@@ -30,12 +30,23 @@ toolchain() {
     fail "no Rust toolchain: install one with \`curl https://sh.rustup.rs -sSf | sh\`, or \`apt-get install rustup && rustup default stable\`, and run this again"
 }
 
-# build PROFILE: builds the programs; afterwards they are in $built.
+# build PROFILE [PROGRAM ...]: builds the programs, by default all; afterwards they are in $built.
 build() {
-  local args=() program
-  for program in "${programs[@]}"; do args+=(--bin "$program"); done
+  local profile=$1 args=() program
+  shift
+  [ $# -gt 0 ] || set -- "${programs[@]}"
+  for program in "$@"; do args+=(--bin "$program"); done
   if [ -e "$jemalloc" ]; then export JEMALLOC_OVERRIDE="$jemalloc"; fi
   say "building (the first time takes some minutes)"
-  cargo build --profile "$1" --locked --manifest-path "$here/Cargo.toml" "${args[@]}" || fail "the build failed; see above"
-  built="${CARGO_TARGET_DIR:-$here/target}/${1/#dev/debug}"
+  cargo build --profile "$profile" --locked --manifest-path "$here/Cargo.toml" "${args[@]}" || fail "the build failed; see above"
+  built="${CARGO_TARGET_DIR:-$here/target}/${profile/#dev/debug}"
+}
+
+# build_reproducibly PROFILE [PROGRAM ...]: as build, in a directory of its own, without the paths of this machine.
+build_reproducibly() {
+  export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$here/target}/reproducible"
+  local registry=${CARGO_HOME:-$HOME/.cargo} prefixes
+  prefixes=("$registry=/cargo" "$here=/ironclad" "$CARGO_TARGET_DIR=/target")
+  export RUSTFLAGS="${prefixes[*]/#/--remap-path-prefix=}" CFLAGS="${prefixes[*]/#/-ffile-prefix-map=}" CARGO_INCREMENTAL=0
+  build "$@"
 }

@@ -6,7 +6,7 @@ if [ "$LIST" = yes ]; then
   exit
 fi
 cargo_test -p layers
-wanted layers/syntax && for f in $(git ls-files '*.sh' tests/run .ci/run deploy/up deploy/down deploy/package); do
+wanted layers/syntax && for f in $(git ls-files '*.sh' tests/run .ci/run deploy/up deploy/down deploy/package deploy/images deploy/bundle deploy/bundle-install); do
   bash -n "$f" && echo "ok layers/syntax/$f" || echo "FAIL layers/syntax/$f: bash -n refuses it"
 done
 # The diffs of the how-to pages apply to the tree of today, each alone and all of them together, and compile.
