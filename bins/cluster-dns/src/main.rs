@@ -12,7 +12,7 @@ use base_telemetry::LogOptions;
 use clap::Parser;
 use client::{Client, Config};
 use ipnet::IpNet;
-use net_dns::{Settings, StubDomain};
+use net_dns::{SearchPaths, Settings, StubDomain};
 
 /// Serves DNS for Services and pods, and forwards other names to upstream resolvers
 #[derive(Debug, Parser)]
@@ -38,6 +38,10 @@ struct Cli {
     /// File with the node's resolvers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
+    /// Answer the first name of a pod's search path for the whole path. Needs the right to list and
+    /// watch pods
+    #[arg(long)]
+    autopath: bool,
     /// Maximum seconds for which answers of resolvers are cached; 0 disables the cache
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     cache_ttl: u32,
@@ -57,15 +61,22 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let path = cli.resolv_conf.display();
+    let read = || base_task::blocking(|| std::fs::read_to_string(&cli.resolv_conf));
+    let read = || read().with_context(|| format!("can't read {path}"));
     let mut upstreams = cli.upstream;
     // The pod's own resolv.conf is the node's with dnsPolicy Default, which DNS pods use. Any other
     // would forward to this server itself.
     if upstreams.is_empty() {
-        let path = cli.resolv_conf.display();
-        let text = base_task::blocking(|| std::fs::read_to_string(&cli.resolv_conf))
-            .with_context(|| format!("can't read {path}"))?;
-        upstreams = net_dns::parse_name_servers(&text);
+        upstreams = net_dns::parse_name_servers(&read()?);
     }
+    let search_paths = if cli.autopath {
+        // Pods have the search domains of the node behind those of the cluster.
+        let has_node_domains = net_dns::has_search_domains(&read()?);
+        Some(SearchPaths { has_node_domains })
+    } else {
+        None
+    };
     let config =
         Config::from_kubeconfig_or_in_cluster(cli.kubeconfig.as_deref())?.user_agent("cluster-dns");
     let settings = Settings {
@@ -76,6 +87,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
         cache_ttl: (cli.cache_ttl > 0).then(|| Duration::from_secs(cli.cache_ttl.into())),
         allow: cli.allow,
         health: cli.health_address,
+        search_paths,
         user: cli.user,
     };
     let tasks = Tasks::new(shutdown);

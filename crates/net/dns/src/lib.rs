@@ -16,6 +16,7 @@ mod metrics;
 mod question;
 mod reply;
 mod run;
+mod search_path;
 mod server;
 mod slots;
 mod sockets;
@@ -29,6 +30,7 @@ mod view;
 pub mod zone;
 
 pub use run::{Settings, drop_privileges, run};
+pub use search_path::{SearchPaths, has_search_domains};
 pub use stub_domain::{InvalidStubDomain, StubDomain};
 pub use upstream::parse_name_servers;
 pub use view::InformerView;

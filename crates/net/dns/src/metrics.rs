@@ -85,6 +85,7 @@ pub(crate) struct Metrics {
     server: String,
     zones: Vec<ZoneMetrics>,
     rejects: AtomicU64,
+    searches: AtomicU64,
     panics: AtomicU64,
 }
 
@@ -135,6 +136,7 @@ impl Metrics {
             server: format!("dns://{listen}"),
             zones: zones.collect(),
             rejects: AtomicU64::new(0),
+            searches: AtomicU64::new(0),
             panics: AtomicU64::new(0),
         }
     }
@@ -155,6 +157,11 @@ impl Metrics {
     }
 
     /// Counts a request that was rejected because too many wait for resolvers.
+    /// Counts a request that was answered for a whole search path.
+    pub fn count_search(&self) {
+        self.searches.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn count_reject(&self) {
         self.rejects.fetch_add(1, Ordering::Relaxed);
     }
@@ -180,6 +187,11 @@ impl Metrics {
             "coredns_forward_max_concurrent_rejects_total",
             "Requests rejected because too many waited for resolvers.",
             self.rejects.load(Ordering::Relaxed) as f64,
+        );
+        page.counter(
+            "coredns_autopath_success_total",
+            "Requests answered for a whole search path.",
+            self.searches.load(Ordering::Relaxed) as f64,
         );
         page.counter(
             "coredns_panics_total",

@@ -69,6 +69,8 @@ pub enum Reply {
     Forward,
     /// The alias is in the zone, its target must be resolved upstream; the message holds the alias.
     Follow(Box<Message>, Name, RecordType),
+    /// The same, but the alias only holds if its target exists.
+    Search(Box<Message>, Name, RecordType),
     /// The request is rejected.
     Reject(ResponseCode),
 }

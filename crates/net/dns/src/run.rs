@@ -16,6 +16,7 @@ use crate::clients::Clients;
 use crate::forwarder::Forwarder;
 use crate::health::serve_health;
 use crate::metrics::Metrics;
+use crate::search_path::SearchPaths;
 use crate::server::Server;
 use crate::sockets::{Sockets, serve_dns};
 use crate::stub_domain::{StubDomain, sort_stub_domains};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub allow: Vec<IpNet>,
     /// Listen address of health checks and metrics.
     pub health: Option<SocketAddr>,
+    /// Whether requests for the first name of a pod's search path are answered for the whole path.
+    pub search_paths: Option<SearchPaths>,
     /// User and group to switch to once the ports are bound; if None, or if the process is not
     /// root, it keeps its user.
     pub user: Option<u32>,
@@ -55,7 +58,7 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         None => None,
     };
     // Started at once: syncing takes longer than everything else.
-    let view = InformerView::start(client, &tasks);
+    let view = InformerView::start(client, &tasks, settings.search_paths.is_some());
     let cache = settings.cache_ttl.map(AnswerCache::new);
     let forwarder = Forwarder::new(settings.upstreams, stub_domains, settings.listen, cache);
     let metrics = Metrics::new(settings.listen, forwarder.domains());
@@ -64,6 +67,7 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         domain,
         forwarder,
         clients: Clients::new(settings.allow),
+        search_paths: settings.search_paths,
         metrics,
     });
     if let Some(listener) = health {

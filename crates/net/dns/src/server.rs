@@ -16,6 +16,7 @@ use crate::reply::{
     HeaderCheck, Reply, Transport, build_error, build_reply, check_header, empty_response,
     encode_message, shuffle_addresses,
 };
+use crate::search_path::{SearchPaths, deny};
 use crate::slots::Slot;
 use crate::zone::View;
 
@@ -25,6 +26,8 @@ pub(crate) struct Server {
     pub domain: Name,
     pub forwarder: Forwarder,
     pub clients: Clients,
+    /// None if each name of a search path is answered alone.
+    pub search_paths: Option<SearchPaths>,
     pub metrics: Metrics,
 }
 
@@ -52,6 +55,8 @@ struct Draft {
     /// Empty, an alias of the cluster, or complete.
     response: Message,
     record: RequestRecord,
+    /// True if the response holds an alias that must not be sent without its target.
+    is_search: bool,
 }
 
 impl Server {
@@ -92,10 +97,13 @@ impl Server {
         };
         let synced = self.view.has_synced();
         let reply = build_reply(self.view.as_ref(), &self.domain, &request, synced);
+        let reply = self.follow_search_path(reply, &request, client);
+        let is_search = matches!(reply, Reply::Search(..));
         let draft = |request, response| Draft {
             request,
             response,
             record,
+            is_search,
         };
         match reply {
             Reply::Ready(response) => self.respond(draft(request, *response), Source::Cluster),
@@ -107,10 +115,31 @@ impl Server {
                 let response = empty_response(&request, ResponseCode::NoError);
                 self.start_forward(draft(request, response), question)
             }
-            Reply::Follow(response, target, kind) => {
+            Reply::Follow(response, target, kind) | Reply::Search(response, target, kind) => {
                 let question = Question::about(&request, &target, kind);
                 self.start_forward(draft(request, *response), question)
             }
+        }
+    }
+
+    /// Replaces the denial of a pod's first name by the reply for its whole search path.
+    fn follow_search_path(&self, reply: Reply, request: &Message, client: IpAddr) -> Reply {
+        let Some(paths) = &self.search_paths else {
+            return reply;
+        };
+        let is_denied =
+            |message: &Message| message.metadata.response_code == ResponseCode::NXDomain;
+        match reply {
+            Reply::Ready(message) if is_denied(&message) => {
+                let found = self.view.namespace_of_pod(client).and_then(|namespace| {
+                    paths.follow(self.view.as_ref(), &self.domain, request, &namespace)
+                });
+                if found.is_some() {
+                    self.metrics.count_search();
+                }
+                found.unwrap_or(Reply::Ready(message))
+            }
+            other => other,
         }
     }
 
@@ -133,11 +162,15 @@ impl Server {
         let now = draft.record.started;
         if let Some(answer) = self.forwarder.find_cached(&question, now) {
             answer.write_to(&draft.request, &mut draft.response, now);
+            self.end_search(&mut draft);
             return self.respond(draft, Source::Cache);
         }
         let Some(slot) = self.clients.admit_request(draft.record.client) else {
             self.metrics.count_reject();
             draft.response.metadata.response_code = ResponseCode::Refused;
+            if draft.is_search {
+                draft.response.answers.clear();
+            }
             return self.respond(draft, Source::Server);
         };
         Step::Wait(Box::new(ForwardedRequest {
@@ -163,6 +196,7 @@ impl Server {
         let failure = match resolution {
             Resolution::Answer(answer) => {
                 answer.write_to(&draft.request, &mut draft.response, Instant::now());
+                self.end_search(&mut draft);
                 return self.encode(draft, Source::Upstream);
             }
             Resolution::Failed => ResponseCode::ServFail,
@@ -172,11 +206,24 @@ impl Server {
                 ResponseCode::Refused
             }
         };
+        if draft.is_search {
+            draft.response.answers.clear();
+        }
         // An alias alone is still correct.
         if draft.response.answers.is_empty() {
             draft.response.metadata.response_code = failure;
         }
         self.encode(draft, Source::Server)
+    }
+
+    /// Removes the alias of a search whose target a resolver has denied.
+    fn end_search(&self, draft: &mut Draft) {
+        match draft.response.metadata.response_code {
+            _ if !draft.is_search => {}
+            ResponseCode::NoError => {}
+            ResponseCode::NXDomain => deny(&mut draft.response, &self.domain),
+            _ => draft.response.answers.clear(),
+        }
     }
 
     fn respond(&self, draft: Draft, source: Source) -> Step {
@@ -189,6 +236,7 @@ impl Server {
             request,
             mut response,
             record,
+            ..
         } = draft;
         shuffle_addresses(&mut response.answers);
         let code = response.metadata.response_code;

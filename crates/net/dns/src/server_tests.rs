@@ -157,3 +157,57 @@ async fn shared_question_is_sent_again_if_its_first_client_loses_its_place() {
     assert_eq!(first.await.unwrap(), ResponseCode::Refused);
     assert_eq!(second.await.unwrap(), ResponseCode::NoError);
 }
+
+/// Returns the code and the answers, as text, of a request from the pod in the namespace `other`.
+async fn search(server: &Arc<Server>, name: &str) -> (ResponseCode, String) {
+    let client = IpAddr::from([10, 0, 0, 9]);
+    let response = match server.start_request(&question(name), client, Transport::Udp) {
+        Step::Respond(response) => response,
+        Step::Ignore => panic!("a request is ignored"),
+        Step::Wait(forwarded) => server.finish_request(*forwarded).await.unwrap(),
+    };
+    let response = Message::from_vec(&response).unwrap();
+    let texts = response
+        .answers
+        .iter()
+        .map(|record| record.data.to_string());
+    let texts = texts.collect::<Vec<_>>().join(" ");
+    (response.metadata.response_code, texts)
+}
+
+#[tokio::test]
+async fn search_path_is_answered_at_once_or_denied() {
+    let resolver = TestResolver::start(|request, _| {
+        let name = request.queries[0].name().to_ascii();
+        let code = match name.as_str() {
+            "example.com." => return vec![addresses(request, 60, &[1])],
+            "broken.example." => ResponseCode::ServFail,
+            _ => ResponseCode::NXDomain,
+        };
+        vec![crate::test_resolver::response_to(request, code)]
+    })
+    .await;
+    let mut server = new_server("10.0.0.0/8", vec![resolver.address], Vec::new());
+    server.search_paths = Some(SearchPaths {
+        has_node_domains: false,
+    });
+    let server = Arc::new(server);
+    let under = |name: &str| format!("{name}.other.svc.cluster.local.");
+    // Twice: the second answer is cached.
+    for _ in 0..2 {
+        let (code, answers) = search(&server, &under("example.com")).await;
+        assert_eq!(code, ResponseCode::NoError);
+        assert!(answers.starts_with("example.com. "), "{answers}");
+        let denied = (ResponseCode::NXDomain, String::new());
+        assert_eq!(search(&server, &under("absent.example")).await, denied);
+        let failed = (ResponseCode::ServFail, String::new());
+        assert_eq!(search(&server, &under("broken.example")).await, failed);
+    }
+    let (_, answers) = search(&server, &under("w.ns")).await;
+    assert_eq!(answers, "w.ns.svc.cluster.local. 10.96.0.7");
+    let metrics = server.write_metrics();
+    assert!(
+        metrics.contains("coredns_autopath_success_total"),
+        "{metrics}"
+    );
+}

@@ -32,6 +32,7 @@ pub(crate) fn new_server(
         metrics: Metrics::new(own, forwarder.domains()),
         forwarder,
         clients: Clients::new(vec![allow.parse().unwrap()]),
+        search_paths: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base_task::Tasks;
 use client::{Client, Informer, ListParams, Store};
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodStatus, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::zone::{View, lookup::service_name};
@@ -16,12 +16,14 @@ pub struct InformerView {
     services: Store<Service>,
     slices: Store<EndpointSlice>,
     namespaces: Store<Namespace>,
+    /// Only for the search paths of pods.
+    pods: Option<Store<Pod>>,
 }
 
 impl InformerView {
-    /// Starts the informers.
+    /// Starts the informers; that of pods only `with_pods`.
     #[must_use]
-    pub fn start(client: &Client, tasks: &Tasks) -> Self {
+    pub fn start(client: &Client, tasks: &Tasks, with_pods: bool) -> Self {
         let services = Informer::new(client.api::<Service>(), ListParams::new())
             // Annotations such as the last applied configuration are larger than the rest, and DNS
             // reads none.
@@ -41,10 +43,12 @@ impl InformerView {
             })
             .spawn(tasks);
         let namespaces = Informer::new(client.api::<Namespace>(), ListParams::new()).spawn(tasks);
+        let pods = with_pods.then(|| start_pods(client, tasks));
         Self {
             services,
             slices,
             namespaces,
+            pods,
         }
     }
 
@@ -54,6 +58,41 @@ impl InformerView {
         self.slices.wait_until_synced().await;
         self.namespaces.wait_until_synced().await;
     }
+}
+
+/// Starts the informer of the pods that may send requests.
+fn start_pods(client: &Client, tasks: &Tasks) -> Store<Pod> {
+    // The address of a pod that has ended may be that of another one by now.
+    let alive = "status.phase!=Succeeded,status.phase!=Failed";
+    Informer::new(client.api::<Pod>(), ListParams::new().with_fields(alive))
+        .transform(keep_addresses)
+        .index("address", pod_addresses)
+        .spawn(tasks)
+}
+
+/// Removes everything but name and addresses. The address of a node is not one of its pods alone.
+fn keep_addresses(pod: &mut Pod) {
+    let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+    let status = pod.status.take().filter(|_| !is_on_host);
+    pod.spec = None;
+    pod.metadata.annotations = None;
+    pod.metadata.labels = None;
+    pod.metadata.managed_fields = None;
+    pod.metadata.owner_references = None;
+    pod.status = status.map(|status| PodStatus {
+        pod_ips: status.pod_ips,
+        ..PodStatus::default()
+    });
+}
+
+fn pod_addresses(pod: &Pod) -> Vec<String> {
+    let status = pod.status.as_ref();
+    let addresses = status.and_then(|status| status.pod_ips.as_ref());
+    addresses
+        .into_iter()
+        .flatten()
+        .map(|ip| ip.ip.clone())
+        .collect()
 }
 
 fn cluster_addresses(service: &Service) -> Vec<String> {
@@ -99,6 +138,18 @@ impl View for InformerView {
 
     fn list_slices_by_address(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
         self.slices.by_index("address", &address.to_string())
+    }
+
+    fn namespace_of_pod(&self, address: IpAddr) -> Option<String> {
+        let pods = self
+            .pods
+            .as_ref()?
+            .by_index("address", &address.to_string());
+        // Two pods have one address for a moment, after one has ended.
+        match pods.as_slice() {
+            [pod] => pod.metadata.namespace.clone(),
+            _ => None,
+        }
     }
 
     fn has_synced(&self) -> bool {

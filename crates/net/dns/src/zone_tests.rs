@@ -36,6 +36,10 @@ impl View for Fake {
         assert_ne!(name, "planted-panic");
         name == "ns"
     }
+    fn namespace_of_pod(&self, address: IpAddr) -> Option<String> {
+        let is_pod = address == IpAddr::from([10, 0, 0, 9]);
+        is_pod.then(|| "other".to_owned())
+    }
     fn has_synced(&self) -> bool {
         true
     }

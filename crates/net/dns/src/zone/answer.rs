@@ -21,6 +21,8 @@ pub trait View: Send + Sync {
     fn find_service_by_address(&self, address: IpAddr) -> Option<Arc<Service>>;
     /// Returns the slices with an endpoint address.
     fn list_slices_by_address(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
+    /// Returns the namespace of the pod with an address of its own; None if pods are not known.
+    fn namespace_of_pod(&self, address: IpAddr) -> Option<String>;
     /// Returns whether the informers have synced.
     fn has_synced(&self) -> bool;
 }
