@@ -47,6 +47,8 @@ build_reproducibly() {
   export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$here/target}/reproducible"
   local registry=${CARGO_HOME:-$HOME/.cargo} prefixes
   prefixes=("$registry=/cargo" "$here=/ironclad" "$CARGO_TARGET_DIR=/target")
-  export RUSTFLAGS="${prefixes[*]/#/--remap-path-prefix=}" CFLAGS="${prefixes[*]/#/-ffile-prefix-map=}" CARGO_INCREMENTAL=0
+  # Separated by the character that cargo expects: a path may have blanks.
+  CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f'; echo "${prefixes[*]/#/--remap-path-prefix=}")
+  export CARGO_ENCODED_RUSTFLAGS CFLAGS="${prefixes[*]/#/-ffile-prefix-map=}" CARGO_INCREMENTAL=0
   build "$@"
 }

@@ -18,4 +18,4 @@ pub mod v3;
 mod values;
 
 pub use custom::{CustomResources, Definition};
-pub use remote::{RemotePaths, TooLarge};
+pub use remote::{RemotePaths, RemotePathsError};

@@ -8,31 +8,57 @@ const PARAMETERS: &str = "#/parameters/";
 /// The kinds that a definition describes.
 const KINDS: &str = "x-kubernetes-group-version-kind";
 
-/// Maximum size of all parameters that are written out where they are referred to.
-const MAX_PARAMETERS: usize = 8 << 20;
+/// Maximum size of all parameters that are written out where they are referred to. Those of
+/// upstream's servers have some 60 kB.
+const MAX_PARAMETERS: usize = 1 << 20;
+/// Maximum number of objects and lists in a document. Each takes some 600 bytes while it is read,
+/// however short its text is.
+const MAX_OBJECTS: usize = 1 << 16;
+/// Maximum number of kinds that one definition describes.
+const MAX_KINDS: usize = 64;
 
-/// The paths of one group version, and what they refer to.
+/// The paths of one group version, and the definitions that they refer to, as JSON: it is read only
+/// when this server's document is built.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RemotePaths {
+pub struct RemotePaths(Vec<u8>);
+
+/// The parts of a document that are merged.
+#[derive(Default, serde::Serialize, serde::Deserialize)]
+struct Parts {
     paths: Map<String, Value>,
     definitions: Map<String, Value>,
 }
 
-/// The parameters of a document, written out, are too large.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the parameters of the OpenAPI v2 document, written out, have over {MAX_PARAMETERS} bytes")]
-pub struct TooLarge;
+/// Reasons why the document of an extension server is not merged.
+#[derive(Debug, thiserror::Error)]
+pub enum RemotePathsError {
+    /// The text is no JSON.
+    #[error("the OpenAPI v2 document is not JSON: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// There are too many objects and lists.
+    #[error("the OpenAPI v2 document has over {MAX_OBJECTS} objects and lists")]
+    Objects,
+    /// The parameters are too large when they are written out.
+    #[error(
+        "the parameters of the OpenAPI v2 document, written out, have over {MAX_PARAMETERS} bytes"
+    )]
+    Parameters,
+}
 
 impl RemotePaths {
     /// Takes the paths of `group` and `version` from the document of an extension server, and the
     /// definitions that they refer to. Parameters are written out, as in this server's document.
     ///
-    /// Definitions describe no kinds of other groups: a client that looks for one would take the
-    /// schema of this server.
+    /// Neither describes kinds of other groups: a client that looks for one would take the schema
+    /// of the extension server.
     ///
     /// # Errors
-    /// Parameters that are too large when they are written out.
-    pub fn extract(mut document: Value, group: &str, version: &str) -> Result<Self, TooLarge> {
+    /// A document that can't be read, or that is too large.
+    pub fn extract(text: &[u8], group: &str, version: &str) -> Result<Self, RemotePathsError> {
+        if text.iter().filter(|byte| b"{[".contains(byte)).count() > MAX_OBJECTS {
+            return Err(RemotePathsError::Objects);
+        }
+        let mut document: Value = serde_json::from_slice(text)?;
         let prefix = format!("/apis/{group}/{version}/");
         let mut paths = take_object(&mut document, "paths");
         paths.retain(|path, _| path.starts_with(&prefix));
@@ -40,25 +66,36 @@ impl RemotePaths {
         paths
             .values_mut()
             .try_for_each(|item| written.write_out(item))?;
+        let own = GroupVersion { group, version };
+        for operation in paths.values_mut().filter_map(Value::as_object_mut) {
+            operation
+                .values_mut()
+                .for_each(|value| own.keep_kind(value));
+        }
         let mut definitions = take_object(&mut document, "definitions");
         let used: BTreeSet<String> = find_used(&paths, &definitions);
         definitions.retain(|name, _| used.contains(name));
-        for definition in definitions.values_mut() {
-            keep_kinds(definition, group, version);
-        }
-        Ok(RemotePaths { paths, definitions })
+        definitions
+            .values_mut()
+            .for_each(|definition| own.keep_kinds(definition));
+        Ok(RemotePaths(serde_json::to_vec(&Parts {
+            paths,
+            definitions,
+        })?))
     }
 
     /// Adds the paths to a document, which keeps its own. A definition with the name of a different
     /// one gets another name.
     pub fn merge_into(&self, document: &mut Value) {
+        // It was written by this type.
+        let Parts { paths, definitions } = serde_json::from_slice(&self.0).unwrap_or_default();
         let is_new = |path: &str| document["paths"].get(path).is_none();
-        if !self.paths.keys().any(|path| is_new(path)) {
+        if !paths.keys().any(|path| is_new(path)) {
             return;
         }
         let mut renames = BTreeMap::new();
-        for (name, value) in &self.definitions {
-            let new_name = free_name(&document["definitions"], &self.definitions, name, value);
+        for (name, value) in &definitions {
+            let new_name = free_name(&document["definitions"], &definitions, name, value);
             if new_name != *name {
                 renames.insert(
                     format!("{DEFINITIONS}{name}"),
@@ -66,20 +103,58 @@ impl RemotePaths {
                 );
             }
         }
-        for (name, value) in &self.definitions {
+        for (name, mut value) in definitions {
             let reference = format!("{DEFINITIONS}{name}");
             let name = renames.get(&reference).unwrap_or(&reference);
-            let mut value = value.clone();
             rename_references(&mut value, &renames);
             let name = name.strip_prefix(DEFINITIONS).unwrap_or(name);
             insert_definition(&mut document["definitions"], name, value);
         }
-        for (path, item) in &self.paths {
-            if document["paths"].get(path).is_none() {
-                let mut item = item.clone();
+        for (path, mut item) in paths {
+            if document["paths"].get(&path).is_none() {
                 rename_references(&mut item, &renames);
                 document["paths"][path] = item;
             }
+        }
+    }
+}
+
+/// The group and version whose kinds a document may describe.
+struct GroupVersion<'a> {
+    group: &'a str,
+    version: &'a str,
+}
+
+impl GroupVersion<'_> {
+    fn has(&self, kind: &Value) -> bool {
+        kind["group"] == self.group && kind["version"] == self.version
+    }
+
+    /// Removes the kinds of other groups and versions from a definition.
+    fn keep_kinds(&self, definition: &mut Value) {
+        let Some(definition) = definition.as_object_mut() else {
+            return;
+        };
+        let Some(Value::Array(all)) = definition.remove(KINDS) else {
+            return;
+        };
+        let mut kinds: Vec<Value> = Vec::new();
+        for kind in all.into_iter().filter(|kind| self.has(kind)) {
+            if kinds.len() < MAX_KINDS && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        if !kinds.is_empty() {
+            definition.insert(KINDS.to_owned(), kinds.into());
+        }
+    }
+
+    /// Removes the kind of another group or version from an operation.
+    fn keep_kind(&self, operation: &mut Value) {
+        if let Some(operation) = operation.as_object_mut()
+            && operation.get(KINDS).is_some_and(|kind| !self.has(kind))
+        {
+            operation.remove(KINDS);
         }
     }
 }
@@ -101,22 +176,37 @@ impl WrittenParameters {
         }
     }
 
-    fn write_out(&mut self, value: &mut Value) -> Result<(), TooLarge> {
-        let reference = value.get("$ref").and_then(Value::as_str);
-        let name = reference.and_then(|reference| reference.strip_prefix(PARAMETERS));
-        if let Some(name) = name {
-            let size = self.sizes.get(name).copied().unwrap_or_default();
-            self.left = self.left.checked_sub(size).ok_or(TooLarge)?;
-            let parameter = self.all.get(name).cloned();
-            *value = parameter.unwrap_or_default();
-            return Ok(());
-        }
+    fn write_out(&mut self, value: &mut Value) -> Result<(), RemotePathsError> {
         match value {
             Value::Object(map) => map.values_mut().try_for_each(|value| self.write_out(value)),
-            Value::Array(list) => list.iter_mut().try_for_each(|value| self.write_out(value)),
+            Value::Array(list) => {
+                // A reference to nothing can't be written out.
+                list.retain(|value| {
+                    name_of_parameter(value).is_none_or(|name| self.all.contains_key(name))
+                });
+                list.iter_mut().try_for_each(|value| {
+                    match name_of_parameter(value).map(str::to_owned) {
+                        Some(name) => self.replace(value, &name),
+                        None => self.write_out(value),
+                    }
+                })
+            }
             _ => Ok(()),
         }
     }
+
+    fn replace(&mut self, value: &mut Value, name: &str) -> Result<(), RemotePathsError> {
+        let size = self.sizes.get(name).copied().unwrap_or_default();
+        let left = self.left.checked_sub(size);
+        self.left = left.ok_or(RemotePathsError::Parameters)?;
+        *value = self.all.get(name).cloned().unwrap_or_default();
+        Ok(())
+    }
+}
+
+/// Returns the name of the parameter that a value refers to.
+fn name_of_parameter(value: &Value) -> Option<&str> {
+    value.get("$ref")?.as_str()?.strip_prefix(PARAMETERS)
 }
 
 /// Returns the names of the definitions to which the paths refer, directly or by others.
@@ -177,19 +267,6 @@ fn rename_references(value: &mut Value, renames: &BTreeMap<String, String>) {
             .iter_mut()
             .for_each(|value| rename_references(value, renames)),
         _ => {}
-    }
-}
-
-/// Removes the kinds of other groups and versions.
-fn keep_kinds(definition: &mut Value, group: &str, version: &str) {
-    let Some(Value::Array(kinds)) = definition.get_mut(KINDS) else {
-        return;
-    };
-    kinds.retain(|kind| kind["group"] == group && kind["version"] == version);
-    if kinds.is_empty()
-        && let Some(map) = definition.as_object_mut()
-    {
-        map.remove(KINDS);
     }
 }
 
@@ -255,38 +332,51 @@ mod tests {
             "Options": {"type": "object", KINDS: [kind("", "Options")]}}})
     }
 
-    fn remote(definitions: Value) -> RemotePaths {
-        let document = json!({"paths": {"/apis/g.io/v1/flunders": path("Flunder"),
+    fn extract(document: &Value, group: &str) -> Result<RemotePaths, RemotePathsError> {
+        RemotePaths::extract(document.to_string().as_bytes(), group, "v1")
+    }
+
+    fn merge(document: &Value, group: &str) -> Value {
+        let mut merged = local();
+        extract(document, group).unwrap().merge_into(&mut merged);
+        merged
+    }
+
+    fn remote(definitions: Value) -> Value {
+        json!({"paths": {"/apis/g.io/v1/flunders": path("Flunder"),
             "/apis/other.io/v1/things": path("Thing"), "/apis/g.io/v10/flunders": path("Thing")},
-            "definitions": definitions});
-        RemotePaths::extract(document, "g.io", "v1").unwrap()
+            "definitions": definitions})
     }
 
     #[test]
-    fn paths_of_the_group_version_come_with_what_they_refer_to() {
-        let found = remote(json!({
+    fn paths_of_the_group_version_are_merged_with_their_definitions() {
+        let document = remote(json!({
             "Flunder": {"properties": {"$ref": {"type": "string"}, "self": {"$ref": "#/definitions/Flunder"},
                 "list": {"items": {"$ref": "#/definitions/Inner"}}}},
             "Inner": {"type": "string"}, "Thing": {"type": "object"}}));
-        assert_eq!(
-            found.paths.keys().collect::<Vec<_>>(),
-            ["/apis/g.io/v1/flunders"]
-        );
-        assert_eq!(
-            found.definitions.keys().collect::<Vec<_>>(),
-            ["Flunder", "Inner"]
-        );
+        let merged = merge(&document, "g.io");
+        let names = |key: &str| {
+            merged[key]
+                .as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("paths"), ["/api/v1/pods", "/apis/g.io/v1/flunders"]);
+        assert_eq!(names("definitions"), ["Flunder", "Inner", "Options", "Pod"]);
     }
 
     #[test]
-    fn what_is_there_stays_and_what_conflicts_is_renamed() {
-        let found = remote(json!({
+    fn local_definitions_are_kept_and_conflicting_ones_renamed() {
+        let document = remote(json!({
             "Flunder": {"properties": {"pod": {"$ref": "#/definitions/Pod"}, "o": {"$ref": "#/definitions/Options"}}},
             "Pod": {"type": "string", KINDS: [kind("", "Pod")]},
             "Options": {"type": "object", KINDS: [kind("g.io", "Options"), kind("", "Node")]}}));
-        let mut document = local();
-        found.merge_into(&mut document);
-        let definitions = &document["definitions"];
+        let found = extract(&document, "g.io").unwrap();
+        let mut merged = local();
+        found.merge_into(&mut merged);
+        let definitions = &merged["definitions"];
         assert_eq!(definitions["Pod"], local()["definitions"]["Pod"]);
         assert_eq!(definitions["Pod_v2"], json!({"type": "string"}));
         assert_eq!(
@@ -298,26 +388,54 @@ mod tests {
             definitions["Options"][KINDS],
             json!([kind("", "Options"), kind("g.io", "Options")])
         );
-        assert_eq!(document["paths"]["/apis/g.io/v1/flunders"], path("Flunder"));
-        let once = document.clone();
-        found.merge_into(&mut document);
-        assert_eq!(document, once, "merged again, nothing changes");
+        assert_eq!(merged["paths"]["/apis/g.io/v1/flunders"], path("Flunder"));
+        let once = merged.clone();
+        found.merge_into(&mut merged);
+        assert_eq!(merged, once, "merged again, nothing changes");
+    }
+
+    #[test]
+    fn operations_and_definitions_describe_kinds_of_their_own_group_only() {
+        let operation = |kind: Value| json!({"patch": {KINDS: kind, "consumes": ["x"]}});
+        let many: Vec<Value> = (0..100).map(|n| kind("g.io", &format!("K{n}"))).collect();
+        let many = [many.clone(), many].concat();
+        let document = json!({"paths": {"/apis/g.io/v1/a": operation(kind("apps", "Deployment")),
+            "/apis/g.io/v1/b": operation(kind("g.io", "B")), "/apis/g.io/v1/c": path("Many")},
+            "definitions": {"Many": {KINDS: many}}});
+        let merged = merge(&document, "g.io");
+        let kind_of =
+            |name: &str| merged["paths"][format!("/apis/g.io/v1/{name}")]["patch"][KINDS].clone();
+        assert_eq!(
+            (kind_of("a"), kind_of("b")),
+            (Value::Null, kind("g.io", "B"))
+        );
+        let kinds = merged["definitions"]["Many"][KINDS].as_array().unwrap();
+        assert_eq!(kinds.len(), MAX_KINDS);
     }
 
     #[test]
     fn parameters_are_written_out_within_a_limit() {
         let document = |size: usize| {
             let big = json!({"name": "a", "description": "x".repeat(size)});
-            let uses = vec![json!({"$ref": "#/parameters/a"}); 3];
+            let mut uses = vec![json!({"$ref": "#/parameters/a"}); 3];
+            uses.push(json!({"$ref": "#/parameters/absent"}));
             json!({"parameters": {"a": big}, "paths": {"/apis/g.io/v1/x": {"parameters": uses}}})
         };
-        let mut merged = local();
-        let found = RemotePaths::extract(document(1), "g.io", "v1").unwrap();
-        found.merge_into(&mut merged);
+        let merged = merge(&document(1), "g.io");
         let written = &merged["paths"]["/apis/g.io/v1/x"]["parameters"];
-        assert_eq!(written[2], json!({"name": "a", "description": "x"}));
-        let too_large = RemotePaths::extract(document(MAX_PARAMETERS / 2), "g.io", "v1");
-        assert_eq!(too_large, Err(TooLarge));
+        assert_eq!(
+            written,
+            &json!(vec![json!({"name": "a", "description": "x"}); 3])
+        );
+        let too_large = extract(&document(MAX_PARAMETERS / 2), "g.io");
+        assert!(matches!(too_large, Err(RemotePathsError::Parameters)));
+    }
+
+    #[test]
+    fn documents_with_too_many_objects_are_not_read() {
+        let text = format!("[{}0]", "{},".repeat(MAX_OBJECTS));
+        let refused = RemotePaths::extract(text.as_bytes(), "g.io", "v1");
+        assert!(matches!(refused, Err(RemotePathsError::Objects)));
     }
 
     #[test]
@@ -328,10 +446,7 @@ mod tests {
             (json!({"paths": 1, "definitions": []}), "g.io"),
             (local(), ""),
         ] {
-            let mut merged = local();
-            let found = RemotePaths::extract(document, group, "v1").unwrap();
-            found.merge_into(&mut merged);
-            assert_eq!(merged, local());
+            assert_eq!(merge(&document, group), local());
         }
     }
 }

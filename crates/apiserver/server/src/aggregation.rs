@@ -25,6 +25,7 @@ use apiserver_webhook::ServiceResolver;
 use base_tls::Followed;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ struct Discovered {
     /// The hash of its OpenAPI v3 document, if it has one.
     openapi: Option<String>,
     openapi_v2: Option<RemoteDocument>,
+    /// Its documents are being requested.
+    is_updating: bool,
 }
 
 /// The APIServices, and the way to extension servers.
@@ -121,11 +124,20 @@ impl Aggregation {
         servers.iter().filter_map(entry).collect()
     }
 
-    /// Returns the last known OpenAPI v2 documents, in the order of the APIServices' names.
+    /// Returns the last known OpenAPI v2 documents in the order in which they are merged: groups of
+    /// high priority first.
     pub fn openapi_v2(&self) -> Vec<RemoteDocument> {
+        let mut servers = self.index.servers();
+        servers.sort_by_key(|server| (Reverse(server.group_priority), server.name.clone()));
         let discovered = self.discovered.lock();
-        let documents = discovered.values().map(|known| known.openapi_v2.clone());
-        documents.flatten().collect()
+        let document =
+            |server: &Arc<ExtensionServer>| discovered.get(&server.name)?.openapi_v2.clone();
+        servers.iter().filter_map(document).collect()
+    }
+
+    /// Returns whether requests to extension servers have a client certificate.
+    pub fn has_client_certificate(&self) -> bool {
+        self.identity.current().is_some()
     }
 
     fn openapi_v2_of(&self, name: &str) -> Option<RemoteDocument> {

@@ -70,7 +70,10 @@ pub async fn respond_discovery(
             let custom = collect_custom(server);
             let remote = RemoteOpenApi {
                 paths: server.aggregation.openapi_paths(),
-                documents: server.aggregation.openapi_v2(),
+                documents: match parts.as_slice() {
+                    [_, "v2"] => server.aggregation.openapi_v2(),
+                    _ => Vec::new(),
+                },
             };
             let openapi = server.discovery.openapi();
             openapi

@@ -14,12 +14,9 @@ use std::time::Duration;
 const STORE: Duration = Duration::from_secs(2);
 
 /// Checks that always pass while the process responds; upstream's monitoring expects them by name.
-const ALWAYS: [&str; 3] = [
-    "ping",
-    "log",
-    // The certificate is loaded before the server listens.
-    "poststarthook/aggregator-reload-proxy-client-cert",
-];
+const ALWAYS: [&str; 2] = ["ping", "log"];
+/// As upstream, only with such a certificate. It is loaded before the server listens.
+const CLIENT_CERTIFICATE: &str = "poststarthook/aggregator-reload-proxy-client-cert";
 /// Bootstrap steps by upstream's names.
 const HOOKS: [(&str, Step); 15] = [
     ("poststarthook/rbac/bootstrap-roles", Step::Rbac),
@@ -165,6 +162,9 @@ async fn run_checks(server: &Server, endpoint: &str) -> Vec<Check> {
         failure: (!ok).then(|| why.to_owned()),
     };
     let mut all: Vec<Check> = ALWAYS.iter().map(|name| passed(name)).collect();
+    if server.aggregation.has_client_certificate() {
+        all.push(passed(CLIENT_CERTIFICATE));
+    }
     // Once for both checks: with a stalled store, each would take the whole timeout.
     let store = check_store(server).await;
     all.push(Check {

@@ -285,6 +285,30 @@ mod tests {
     }
 
     #[test]
+    fn leader_has_a_quorum_if_it_was_elected_or_acknowledged_lately() {
+        let (lease, millis) = lease();
+        let set = |time: u64| millis.store(time, Ordering::Relaxed);
+        let three = [BTreeSet::from([1, 2, 3])];
+        let joint = [BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])];
+        let has = |configs: &[BTreeSet<u64>]| lease.has_quorum_within((5, 1), configs, SECOND);
+        assert!(has(&three), "before its first call");
+        let call = lease.record_send(5);
+        assert!(has(&three), "just elected");
+        set(1_000);
+        assert!(!has(&three), "elected, and never acknowledged");
+        assert!(has(&[BTreeSet::from([1])]), "alone");
+        set(1_500);
+        lease.record_response(2, call, true);
+        assert!(!has(&three), "the acknowledged call is old");
+        lease.record_response(2, lease.record_send(5), false);
+        assert!(has(&three) && !has(&joint));
+        set(2_500);
+        assert!(!has(&three), "the quorum is lost");
+        lease.record_send(6);
+        assert!(!has(&three), "the term has ended");
+    }
+
+    #[test]
     fn lease_starts_when_the_acknowledged_call_was_sent() {
         let (lease, millis) = lease();
         let three = [BTreeSet::from([1, 2, 3])];

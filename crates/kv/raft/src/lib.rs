@@ -17,6 +17,7 @@ mod elector;
 mod fetch;
 mod force_new_cluster;
 mod forward;
+mod leader_calls;
 mod lease;
 mod log_store;
 mod network;

@@ -3,6 +3,7 @@
 use crate::config::{Config, PeerTls};
 use crate::elector;
 use crate::forward::{self, ForwardedCommand};
+use crate::leader_calls::LeaderCalls;
 use crate::lease::Lease;
 use crate::log_store::LogStore;
 use crate::network::Network;
@@ -245,6 +246,7 @@ impl RaftNode {
             peer_handler: inputs.peer_handler,
             lease: links.lease,
             vote_guard: VoteGuard::new(),
+            leader_calls: LeaderCalls::new(),
             proposals,
             spool: inputs.config.spool.clone(),
             timeout_now_transfer: links.timeout_now_transfer,

@@ -130,6 +130,9 @@ impl Peer for PeerService {
             .into_iter()
             .map(codec::entry_from_message)
             .collect();
+        if vote.leader_id.term >= self.shared.current_term() {
+            self.shared.leader_calls.record();
+        }
         let rpc = AppendEntriesRequest {
             vote,
             prev_log_id: message.previous.map(LogId::from),
@@ -249,7 +252,8 @@ impl Peer for PeerService {
         // A transfer may take longer than an election timeout, and openraft hears nothing of it.
         // Each chunk counts as contact, or this member would campaign meanwhile.
         let received = receive_rows(&self.shared.spool, stream, || {
-            self.shared.vote_guard.record_contact()
+            self.shared.vote_guard.record_contact();
+            self.shared.leader_calls.record();
         })
         .await;
         match traffic {
@@ -276,6 +280,7 @@ impl Peer for PeerService {
             meta,
             snapshot: Box::new(SnapshotPayload::Received(path)),
         };
+        let _installation = self.shared.leader_calls.start_installation();
         let response = self
             .shared
             .raft

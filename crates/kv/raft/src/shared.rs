@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::election_timeout::adapt_timeout;
+use crate::leader_calls::LeaderCalls;
 use crate::lease::Lease;
 use crate::pb;
 use crate::peer::PeerHandler;
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub proposals: mpsc::UnboundedSender<Proposal>,
     pub spool: PathBuf,
     pub vote_guard: Arc<VoteGuard>,
+    pub leader_calls: LeaderCalls,
     pub timeout_now_transfer: Arc<Mutex<Option<pb::Transfer>>>,
     pub config: Config,
     pub committed: Arc<AtomicU64>,
@@ -145,7 +147,7 @@ impl Shared {
                 self.lease
                     .has_quorum_within((term, self.member), configs, length)
             }
-            Some(_) => self.vote_guard.time_since_contact() < length,
+            Some(_) => self.leader_calls.are_recent(length),
             None => false,
         }
     }

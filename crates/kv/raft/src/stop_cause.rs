@@ -1,12 +1,13 @@
-//! Why replication has stopped.
+//! The cause of the end of replication.
 
 use base_task::TaskFailed;
 use openraft::error::Fatal;
 
 /// Returns the cause of the stop, or `None` while replication runs.
 ///
-/// An error of openraft comes first: the tasks that call it end because of it, some before it is
-/// noticed by anyone else. openraft's regular stop comes last, because a failed task leads to it.
+/// An error of openraft comes first: the tasks that call openraft end because of it, and such an
+/// end may be recorded before the error. openraft's regular stop comes last, because a failed task
+/// leads to it.
 pub(crate) fn find_stop_cause(
     running: Result<(), Fatal<u64>>,
     task: Option<TaskFailed>,

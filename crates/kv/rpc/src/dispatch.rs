@@ -48,7 +48,7 @@ fn grpc_answer<B: RequestBody>(
     core: Arc<ServerContext>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
-    let loss = match find_leader_loss(&core, request.headers()) {
+    let loss = match find_leader_loss(&core, request.headers(), request.uri().path()) {
         Ok(loss) => loss,
         Err(status) => return Box::pin(reject_call(core, request.uri().path(), status)),
     };

@@ -72,7 +72,8 @@ fn write_leadership(page: &mut MetricsPage, core: &ServerContext, status: &Statu
     page.gauge(
         "etcd_server_is_leader",
         "Whether this member leads.",
-        flag(status.leading),
+        // etcd's leader steps down without a quorum.
+        flag(status.leading && status.has_leader),
     );
     page.gauge(
         "etcd_server_is_learner",

@@ -1,8 +1,8 @@
 //! The search path of a pod, tried on the server.
 //!
-//! A pod resolves a short name by its search path: `NAMESPACE.svc.DOMAIN`, `svc.DOMAIN`, `DOMAIN`, and
-//! then the name itself. The first request of that series tells the rest, so that the server can
-//! answer with an alias to the name that exists, instead of denying one name after the other.
+//! A pod resolves a short name by its search path: `NAMESPACE.svc.DOMAIN`, `svc.DOMAIN`, `DOMAIN`,
+//! and then the name itself. The first request of that series tells the rest, so that the server
+//! can answer with an alias to the name that exists, instead of denying one name after the other.
 
 use hickory_proto::op::Message;
 use hickory_proto::rr::rdata::CNAME;

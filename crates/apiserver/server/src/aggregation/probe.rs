@@ -1,7 +1,7 @@
 //! Requests of the API server itself to extension servers.
 
 use super::TargetError;
-use super::remote_document::Fetched;
+use super::remote_document::FetchedDocument;
 use crate::connect::Target;
 use crate::proxy;
 use crate::server::Server;
@@ -25,16 +25,11 @@ const MAX_TAG: usize = 256;
 pub fn find_probe_target(
     server: &Server,
     remote: &ExtensionServer,
+    user: &User,
     path: String,
 ) -> Result<Target, String> {
-    // Upstream's user of these requests, which every extension server authorizes.
-    let user = User {
-        name: "system:kube-aggregator".into(),
-        groups: vec![User::MASTERS.into()],
-        ..User::default()
-    };
     let (aggregation, kubelets) = (&server.aggregation, &server.kubelets);
-    let target = aggregation.find_target(kubelets, &*server.caches, remote, &user, path);
+    let target = aggregation.find_target(kubelets, &*server.caches, remote, user, path);
     target.map_err(|e| match e {
         TargetError::Unresolved(why) | TargetError::Unusable(why) => why,
     })
@@ -57,7 +52,7 @@ pub async fn fetch(
     target: &Target,
     url: &str,
     known: &str,
-) -> Result<Option<Fetched>, String> {
+) -> Result<Option<FetchedDocument>, String> {
     let failed = |why: String| format!("Get {url:?}: {why}");
     let mut sender = proxy::dial_target(&server.tasks, target)
         .await
@@ -97,7 +92,7 @@ pub async fn fetch(
         .await
         .map_err(|_| failed("the document is too large or incomplete".into()))?;
     let body = body.to_bytes();
-    Ok(Some(Fetched { body, tag }))
+    Ok(Some(FetchedDocument { body, tag }))
 }
 
 fn probe_headers(target: &Target) -> HeaderMap {

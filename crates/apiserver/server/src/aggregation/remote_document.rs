@@ -1,13 +1,14 @@
 //! Documents of extension servers.
 
-use api_openapi::RemotePaths;
+use api_openapi::{RemotePaths, RemotePathsError};
+use apiserver_webhook::ServiceName;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// A document as an extension server sent it.
 #[derive(Default)]
-pub struct Fetched {
+pub struct FetchedDocument {
     /// The content.
     pub body: Bytes,
     /// The entity tag, or an empty text.
@@ -17,26 +18,44 @@ pub struct Fetched {
 /// The last known OpenAPI document of version 2.
 #[derive(Clone)]
 pub struct RemoteDocument {
-    /// Hash of the whole document.
+    /// Hash of the whole document, group and version.
     pub hash: String,
-    /// The paths of the APIService, and what they refer to.
+    /// The paths of the APIService, and the definitions that they refer to.
     pub paths: Arc<RemotePaths>,
     /// The entity tag, or an empty text.
-    pub tag: String,
+    tag: String,
+    service: ServiceName,
 }
 
 impl RemoteDocument {
-    /// Parses the document of the server of a group version.
+    /// Parses the document that a Service sent for a group version.
     ///
     /// # Errors
     /// It is no JSON, or too large.
-    pub fn parse(fetched: Fetched, group: &str, version: &str) -> Result<Self, String> {
-        let document = serde_json::from_slice(&fetched.body).map_err(|e| e.to_string())?;
-        let paths = RemotePaths::extract(document, group, version).map_err(|e| e.to_string())?;
+    pub fn parse(
+        fetched: FetchedDocument,
+        (group, version): (&str, &str),
+        service: ServiceName,
+    ) -> Result<Self, RemotePathsError> {
+        let paths = RemotePaths::extract(&fetched.body, group, version)?;
+        // A server has one document for all its versions.
+        let mut hash = Sha256::new();
+        hash.update(format!("{group}/{version}\n"));
+        hash.update(&fetched.body);
         Ok(RemoteDocument {
-            hash: format!("{:x}", Sha256::digest(&fetched.body)),
+            hash: format!("{:x}", hash.finalize()),
             paths: Arc::new(paths),
             tag: fetched.tag,
+            service,
         })
+    }
+
+    /// Returns the entity tag for the Service that sent the document; empty for another one.
+    pub fn tag_for(&self, service: &ServiceName) -> &str {
+        if self.service == *service {
+            &self.tag
+        } else {
+            ""
+        }
     }
 }

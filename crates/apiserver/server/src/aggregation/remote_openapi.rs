@@ -5,27 +5,60 @@ use super::remote_document::RemoteDocument;
 use crate::server::Server;
 use api_meta::tree::{get, text};
 use apiserver_aggregator::ExtensionServer;
+use apiserver_request::User;
+use futures::FutureExt;
+use std::sync::Arc;
 
 /// Maximum length of a document's hash. Upstream's has 128 digits.
 const MAX_HASH: usize = 256;
 
-/// Asks an extension server for its OpenAPI documents. A failure is none of its availability.
-pub async fn update_openapi(server: &Server, remote: &ExtensionServer) {
-    let hash = request_hash(server, remote).await;
-    record(server, remote, |known| known.openapi = hash);
+/// Requests the OpenAPI documents of an extension server in the background, unless the former
+/// requests still run: a slow server must not delay the checks of others. A failure does not make
+/// the server unavailable.
+pub fn start_update(server: &Arc<Server>, remote: &Arc<ExtensionServer>) {
+    let mut is_free = false;
+    record(server, remote, |known| {
+        is_free = !std::mem::replace(&mut known.is_updating, true);
+    });
+    if !is_free {
+        return;
+    }
+    let (server, remote) = (server.clone(), remote.clone());
+    let tasks = server.tasks.clone();
+    tasks.spawn_isolated("OpenAPI of an extension server", async move {
+        let work = std::panic::AssertUnwindSafe(update(&server, &remote)).catch_unwind();
+        let ended = server.tasks.shutdown().run_until_cancelled(work).await;
+        record(&server, &remote, |known| known.is_updating = false);
+        if let Some(Err(panic)) = ended {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+async fn update(server: &Server, remote: &ExtensionServer) {
     let known = server.aggregation.openapi_v2_of(&remote.name);
-    let tag = known.map(|known| known.tag).unwrap_or_default();
-    match request_paths(server, remote, &tag).await {
+    let tag = known.as_ref().map(|known| known.tag_for(&remote.service));
+    let (hash, document) = tokio::join!(
+        request_hash(server, remote),
+        request_paths(server, remote, tag.unwrap_or_default())
+    );
+    record(server, remote, |known| known.openapi = hash);
+    match document {
         Ok(Some(document)) => record(server, remote, |known| known.openapi_v2 = Some(document)),
         Ok(None) => {}
         // The last known document stays, as upstream.
         Err(why) => {
-            tracing::debug!(
-                why,
-                name = remote.name,
-                "an extension server has no OpenAPI v2"
-            );
+            let name = &remote.name;
+            tracing::debug!(why, name, "an extension server has no OpenAPI v2");
         }
+    }
+}
+
+/// Upstream's user of requests for OpenAPI documents. Extension servers let each user read them.
+fn reader() -> User {
+    User {
+        name: "system:aggregator".into(),
+        ..User::default()
     }
 }
 
@@ -38,7 +71,7 @@ fn record(server: &Server, remote: &ExtensionServer, change: impl FnOnce(&mut su
 /// Returns the hash of the version's document of version 3; `None` if the server has none.
 async fn request_hash(server: &Server, remote: &ExtensionServer) -> Option<String> {
     let index = "/openapi/v3";
-    let target = find_probe_target(server, remote, index.to_owned()).ok()?;
+    let target = find_probe_target(server, remote, &reader(), index.to_owned()).ok()?;
     let url = format!("https://{}{index}", target.address());
     let request = request_document(server, &target, &url);
     let document = tokio::time::timeout(TIMEOUT, request).await.ok()?.ok()?;
@@ -63,7 +96,7 @@ async fn request_paths(
     known: &str,
 ) -> Result<Option<RemoteDocument>, String> {
     let path = "/openapi/v2";
-    let target = find_probe_target(server, remote, path.to_owned())?;
+    let target = find_probe_target(server, remote, &reader(), path.to_owned())?;
     let url = format!("https://{}{path}", target.address());
     let request = fetch(server, &target, &url, known);
     let fetched = tokio::time::timeout(TIMEOUT, request)
@@ -73,10 +106,13 @@ async fn request_paths(
         return Ok(None);
     };
     let (group, version) = (remote.group.clone(), remote.version.clone());
+    let service = remote.service.clone();
     // A large document would stall other requests of the thread.
-    let parsed =
-        tokio::task::spawn_blocking(move || RemoteDocument::parse(fetched, &group, &version));
-    parsed.await.map_err(|e| e.to_string())?.map(Some)
+    let parsed = tokio::task::spawn_blocking(move || {
+        RemoteDocument::parse(fetched, (&group, &version), service)
+    });
+    let parsed = parsed.await.map_err(|e| e.to_string())?;
+    parsed.map(Some).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub struct OpenApi {
     building: [Semaphore; 2],
 }
 
-/// What a document is built from.
+/// The input of a document.
 struct Sources {
     custom: CustomResources,
     remote: Vec<RemoteDocument>,
