@@ -2,7 +2,7 @@
 
 use crate::condition::Condition;
 use api_meta::tree::{flag, get, has, int, list, opt_text, text};
-use apiserver_webhook::ServiceName;
+use apiserver_webhook_client::ServiceName;
 use serde_json::Value;
 
 /// Returns why the Service can't serve; `None` means that the server is worth a request.

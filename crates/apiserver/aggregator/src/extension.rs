@@ -4,7 +4,7 @@ use crate::condition::available_condition;
 use crate::priority::OWN_GROUP;
 use api_meta::Meta;
 use api_meta::tree::{flag, get, has, int, text};
-use apiserver_webhook::{Endpoint, ServiceName, verified_client};
+use apiserver_webhook_client::{Endpoint, ServiceName, verified_client};
 use base_tls::rustls::ClientConfig;
 use base_tls::{ClientTls, client_config};
 use parking_lot::Mutex;

@@ -21,7 +21,7 @@ use apiserver_aggregator::{
     ApiServiceIndex, ClientIdentity, ExtensionServer, RemoteVersion, identity_headers,
 };
 use apiserver_request::{Objects, User};
-use apiserver_webhook::ServiceResolver;
+use apiserver_webhook_client::ServiceResolver;
 use base_tls::Followed;
 use parking_lot::Mutex;
 use serde_json::{Value, json};

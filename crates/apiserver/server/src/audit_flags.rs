@@ -7,7 +7,7 @@ use apiserver_audit::{
     Policy, PostEvents, Rate, Rotation, Sink, Webhook,
 };
 use apiserver_request::Objects;
-use apiserver_webhook::{
+use apiserver_webhook_client::{
     ClusterIpResolver, ConfigError, Credentials, Endpoint, Kubeconfig, Transport,
 };
 use base_task::Tasks;

@@ -9,7 +9,7 @@ use apiserver_authn::{
     MAX_DOCUMENT,
 };
 use apiserver_request::Objects;
-use apiserver_webhook::{CallError, Credentials, Endpoint, Transport};
+use apiserver_webhook_client::{CallError, Credentials, Endpoint, Transport};
 use base_task::Tasks;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -30,9 +30,8 @@ use apiserver_policy::PolicyMetrics;
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
 use apiserver_request::{Admission, Authorizer, Objects};
 use apiserver_storage::{Store, compact_regularly};
-use apiserver_webhook::{
-    ConversionClient, ConversionMetrics, Credentials, Transport, WebhookMetrics,
-};
+use apiserver_webhook::{ConversionClient, ConversionMetrics, WebhookMetrics};
+use apiserver_webhook_client::{Credentials, Transport};
 use base_serve::{bind_listener, serve_http, write_port_file};
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, Offer, ServerTls, server_config_with};

@@ -10,9 +10,11 @@ use apiserver_convert::{codec, convert_admitted, default_custom};
 use apiserver_policy::MatchConditions;
 use apiserver_request::{Authorizer, Objects};
 use apiserver_webhook::{
-    ClusterIpResolver, Credentials, EndpointResolver, GroupVersionKind, GroupVersionResource,
-    Kinds, Kubeconfig, MutatingWebhooks, PluginConfig, ServiceResolver, Setup, Transport,
+    GroupVersionKind, GroupVersionResource, Kinds, MutatingWebhooks, PluginConfig, Setup,
     ValidatingWebhooks, WebhookConfig, WebhookMetrics, read_plugin_configs,
+};
+use apiserver_webhook_client::{
+    ClusterIpResolver, Credentials, EndpointResolver, Kubeconfig, ServiceResolver, Transport,
 };
 use base_task::Tasks;
 use serde_json::Value;

@@ -10,10 +10,9 @@ mod review;
 pub use metrics::ConversionMetrics;
 pub use response::ConversionError;
 
-use crate::endpoint::Endpoint;
-use crate::transport::Transport;
 use api_meta::Meta;
 use api_meta::tree::{get, text, texts};
+use apiserver_webhook_client::{Endpoint, Transport};
 use bytes::Bytes;
 use metrics::Failure;
 use response::{check_converted, parse_response};

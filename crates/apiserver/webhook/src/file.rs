@@ -1,40 +1,9 @@
 //! The file of `--admission-control-config-file`.
 
-use api_codec::yaml;
 use api_meta::tree::{get, has, list, text};
+use apiserver_webhook_client::{ConfigError, read_config};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// A configuration that can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file can't be read.
-    #[error("can't read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The content can't be used.
-    #[error("{path} can't be used: {why}")]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-}
-
-impl ConfigError {
-    pub(crate) fn invalid(path: &Path, why: String) -> Self {
-        ConfigError::Invalid {
-            path: path.into(),
-            why,
-        }
-    }
-}
 
 /// Configuration of one webhook plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,20 +96,6 @@ fn parse_plugin(tree: &Value, path: &Path) -> Result<PluginConfig, ConfigError> 
     Ok(PluginConfig {
         kube_config: (!file.is_empty()).then(|| file.into()),
     })
-}
-
-/// Reads a file of YAML or JSON.
-///
-/// # Errors
-/// The file can't be read or parsed.
-pub(crate) fn read_config(path: &Path) -> Result<Value, ConfigError> {
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
-        path: path.into(),
-        source,
-    })?;
-    let parsed = yaml::parse(&bytes);
-    let (config, _) = parsed.map_err(|error| ConfigError::invalid(path, error.to_string()))?;
-    Ok(config)
 }
 
 /// Rejects unknown fields: a misspelt setting would have no effect.

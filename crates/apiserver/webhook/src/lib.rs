@@ -1,9 +1,9 @@
-//! Admission webhooks: configurations, matching, reviews, dispatch, and the transport that carries
-//! them. The client of conversion webhooks uses the same transport.
+//! Admission webhooks: configurations, matching, reviews, dispatch; and the client of conversion
+//! webhooks.
 //!
 //! Decisions are pure: which webhooks match (`rules`, `matching`), the review (`review`), what a
-//! response means (`response`, `outcome`). IO is in `transport`, which knows nothing of admission,
-//! so that conversion reviews can use it.
+//! response means (`response`, `outcome`). IO is in the crate `apiserver-webhook-client`, which
+//! knows nothing of admission.
 //!
 //! Invariant: a webhook that matches and can't be called rejects the request, unless its
 //! `failurePolicy` is Ignore. No content of a request or of a `caBundle` is logged.
@@ -13,13 +13,10 @@ mod attributes;
 mod condition_metrics;
 mod conditions;
 mod conversion;
-mod credentials;
 mod dispatch;
-mod endpoint;
 mod file;
 mod hook;
 mod kinds;
-mod kubeconfig;
 mod labels;
 mod matching;
 mod metrics;
@@ -27,7 +24,6 @@ mod mutating;
 mod outcome;
 mod patch;
 mod plugin;
-mod resolver;
 mod response;
 mod review;
 mod rules;
@@ -35,7 +31,6 @@ mod select;
 mod source;
 #[cfg(test)]
 mod tests;
-mod transport;
 mod validating;
 mod versioned;
 
@@ -43,20 +38,15 @@ pub use attributes::Attributes;
 pub use condition_metrics::{ConditionLabels, MatchConditionMetrics};
 pub use conditions::{ConditionCompiler, ConditionInput, ConditionVerdict, Conditions};
 pub use conversion::{ConversionClient, ConversionError, ConversionMetrics, ConversionWebhook};
-pub use credentials::Credentials;
-pub use endpoint::{Endpoint, ServiceName};
-pub use file::{ConfigError, PluginConfig, WebhookConfig, read_plugin_configs};
+pub use file::{PluginConfig, WebhookConfig, read_plugin_configs};
 pub use hook::SelectorField;
 pub use kinds::{GroupVersionKind, GroupVersionResource, Kinds, ReviewTarget};
-pub use kubeconfig::Kubeconfig;
 pub use labels::{NamespaceLabels, matches_objects, read_namespace};
 pub use metrics::WebhookMetrics;
 pub use mutating::MutatingWebhooks;
 pub use patch::bound_mutation;
 pub use plugin::Setup;
-pub use resolver::{Address, ClusterIpResolver, EndpointResolver, ServiceResolver};
 pub use review::build_request;
 pub use rules::{Rule, RuleTarget};
-pub use transport::{CallError, Transport, describe_tls, verified_client};
 pub use validating::ValidatingWebhooks;
 pub use versioned::{ObjectVersions, VersionedObjects, convert_back, with_type};

@@ -2,9 +2,9 @@
 
 use crate::hook::Hook;
 use crate::response::ResponseError;
-use crate::transport::CallError;
 use api_meta::tree::{get, int, text};
 use api_meta::{ApiError, Details, Reason};
+use apiserver_webhook_client::CallError;
 use serde_json::Value;
 
 /// The reason why a call did not end with permission.

@@ -7,9 +7,9 @@ use crate::kinds::Kinds;
 use crate::metrics::WebhookMetrics;
 use crate::rules::is_exempt;
 use crate::source::Source;
-use crate::transport::Transport;
 use api_meta::ApiError;
 use apiserver_request::{AdmissionRequest, GroupResource, Objects};
+use apiserver_webhook_client::Transport;
 use std::sync::Arc;
 
 const GROUP: &str = "admissionregistration.k8s.io";

@@ -5,7 +5,7 @@ use crate::body::{Body, BodyError, stream_body};
 use crate::connect::{self, ConnectError, Target};
 use crate::context::Context;
 use api_meta::{ApiError, Reason};
-use apiserver_webhook::describe_tls;
+use apiserver_webhook_client::describe_tls;
 use base_task::Tasks;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};

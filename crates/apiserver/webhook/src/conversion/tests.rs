@@ -4,9 +4,7 @@
 use super::response::{check_converted, parse_response};
 use super::review::{ConversionVersion, build_review, split_batches};
 use super::*;
-use crate::credentials::Credentials;
-use crate::endpoint::ServiceName;
-use crate::resolver::{Address, ServiceResolver};
+use apiserver_webhook_client::{Address, Credentials, ServiceName, ServiceResolver};
 use base_task::{CancellationToken, Tasks};
 use base_telemetry::MetricsPage;
 use serde_json::json;

@@ -41,6 +41,20 @@ const HEADERS: usize = 8;
 /// Characters of an error body that reach the client.
 const MAX_ERROR_TEXT: usize = 2048;
 
+/// A body for a webhook.
+pub struct Post<'a> {
+    /// The destination.
+    pub endpoint: &'a Endpoint,
+    /// The body, in JSON.
+    pub body: Bytes,
+    /// Time for connection, request and response.
+    pub timeout: Duration,
+    /// `User-Agent`.
+    pub user_agent: &'static str,
+    /// Maximum size of the response in bytes.
+    pub max_response: usize,
+}
+
 /// Posts JSON to webhooks.
 pub struct Transport {
     tasks: Tasks,
@@ -100,20 +114,38 @@ impl Transport {
         })
     }
 
-    /// Posts a body and returns that of a successful response.
+    /// Posts a body with the limits and the name of admission; otherwise as [`Transport::post`].
     ///
     /// # Errors
-    /// No connection, an unverified server, another status than 200 to 206, a response that is too
-    /// large, or the end of the timeout.
+    /// As [`Transport::post`].
     pub async fn post_json(
         &self,
         endpoint: &Endpoint,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, CallError> {
+        let post = Post {
+            endpoint,
+            body,
+            timeout,
+            user_agent: "kube-apiserver-admission",
+            max_response: MAX_RESPONSE,
+        };
+        self.post(post).await
+    }
+
+    /// Posts a body of JSON and returns that of a successful response.
+    ///
+    /// # Errors
+    /// No connection, an unverified server, another status than 200 to 206, a response that is too
+    /// large, or the end of the timeout.
+    pub async fn post(&self, post: Post<'_>) -> Result<Bytes, CallError> {
+        let nanos = i64::try_from(post.timeout.as_nanos()).unwrap_or(i64::MAX);
         // The webhook can give up in time itself.
-        let url = format!("{}?timeout={}s", endpoint.url(), timeout.as_secs());
-        let exchange = self.exchange(endpoint, &url, body);
+        let limit = base_duration::format_duration(nanos);
+        let url = format!("{}?timeout={limit}", post.endpoint.url());
+        let timeout = post.timeout;
+        let exchange = self.exchange(post, &url);
         // One limit for connection, request and response, as the deadline of upstream's context.
         match tokio::time::timeout(timeout, exchange).await {
             Ok(done) => done,
@@ -121,17 +153,12 @@ impl Transport {
         }
     }
 
-    async fn exchange(
-        &self,
-        endpoint: &Endpoint,
-        url: &str,
-        body: Bytes,
-    ) -> Result<Bytes, CallError> {
+    async fn exchange(&self, post: Post<'_>, url: &str) -> Result<Bytes, CallError> {
         let failed = |why: String| CallError::Failed {
             url: url.to_owned(),
             why,
         };
-        let client = self.find_client(endpoint)?;
+        let client = self.find_client(post.endpoint)?;
         let uri: Uri = url
             .parse()
             .map_err(|e: http::uri::InvalidUri| failed(e.to_string()))?;
@@ -139,7 +166,7 @@ impl Transport {
         for (name, value) in [
             (CONTENT_TYPE, "application/json"),
             (ACCEPT, "application/json, */*"),
-            (USER_AGENT, "kube-apiserver-admission"),
+            (USER_AGENT, post.user_agent),
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
@@ -156,8 +183,8 @@ impl Transport {
             method: Method::POST,
             uri: &uri,
             headers,
-            body,
-            max_response: MAX_RESPONSE,
+            body: post.body,
+            max_response: post.max_response,
         };
         let reply = client.pool.send(&call).await;
         check_status(reply.map_err(|error| failed(error.describe()))?)

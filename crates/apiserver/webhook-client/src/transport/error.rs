@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io::ErrorKind;
 
+const CONNECTION_RESET: &str = "read: connection reset by peer";
+
 /// A connection that could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -66,6 +68,16 @@ impl CallError {
         CallError::Status { code, message }
     }
 
+    /// Returns whether the same call may succeed soon: as client-go's webhooks, after a reset
+    /// connection and with these statuses.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            CallError::Failed { why, .. } => why.ends_with(CONNECTION_RESET),
+            CallError::Status { code, .. } => matches!(code, 429 | 500 | 504),
+            CallError::Config(_) | CallError::Deadline { .. } => false,
+        }
+    }
+
     /// Returns the status for metrics: that of the webhook, or 503.
     pub fn code(&self) -> u16 {
         match self {
@@ -102,7 +114,7 @@ pub fn describe_error(error: &(dyn Error + 'static)) -> String {
 pub fn describe_io(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => "connect: connection refused".into(),
-        ErrorKind::ConnectionReset => "read: connection reset by peer".into(),
+        ErrorKind::ConnectionReset => CONNECTION_RESET.into(),
         ErrorKind::HostUnreachable => "connect: no route to host".into(),
         ErrorKind::NetworkUnreachable => "connect: network is unreachable".into(),
         ErrorKind::TimedOut => "i/o timeout".into(),
@@ -139,6 +151,7 @@ mod tests {
             let error = CallError::of_status(code, "boom");
             assert!(error.to_string().contains(part), "{code}: {error}");
             assert_eq!(error.code(), code);
+            assert_eq!(error.is_transient(), code == 500, "{code}");
         }
     }
 

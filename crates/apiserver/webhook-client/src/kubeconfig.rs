@@ -1,9 +1,9 @@
 //! A kubeconfig that a flag or the admission configuration names: the server of a callback, and the
 //! credentials for servers.
 
+use crate::config_file::{ConfigError, read_config};
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
-use crate::file::{ConfigError, read_config};
 use api_meta::tree::{flag, get, list, opt_text, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -72,6 +72,15 @@ impl Kubeconfig {
             .map_err(|why| ConfigError::invalid(&self.path, why))
     }
 
+    /// Returns the credentials of the current context's user alone, for the server of
+    /// [`Kubeconfig::endpoint`].
+    ///
+    /// # Errors
+    /// As [`Kubeconfig::credentials`].
+    pub fn current_credentials(&self) -> Result<Credentials, ConfigError> {
+        Ok(self.credentials()?.keep_current())
+    }
+
     /// Returns the folder at which relative paths start, as in clientcmd.
     fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
@@ -129,6 +138,16 @@ mod tests {
         assert!(found.endpoint().is_ok());
         let credentials = found.credentials().unwrap();
         assert!(credentials.find_auth("audit.example.com:443").is_some());
+        let current = found.current_credentials().unwrap();
+        assert!(current.find_auth("audit.example.com:443").is_some());
+    }
+
+    #[test]
+    fn user_named_after_a_server_is_not_that_of_the_context() {
+        let mut config = kubeconfig(json!({"server": "https://h.example"}));
+        config["users"] = json!([{"name": "*", "user": {"token": "t"}}]);
+        let credentials = read(&config).current_credentials().unwrap();
+        assert!(credentials.find_auth("h.example:443").is_none());
     }
 
     #[test]

@@ -61,6 +61,13 @@ impl Credentials {
         })
     }
 
+    /// Drops all users but that of the current context.
+    pub(crate) fn keep_current(mut self) -> Self {
+        let current = self.current.as_deref();
+        self.users.retain(|name, _| Some(name.as_str()) == current);
+        self
+    }
+
     /// Returns the credentials for `host:port`; the most specific entry wins.
     pub(crate) fn find_auth(&self, host_port: &str) -> Option<&AuthInfo> {
         let find = |server: &str| {
