@@ -6,12 +6,14 @@ use super::environment::IssuerEnvironment;
 use super::file::{LoadedConfiguration, load_content};
 use super::metrics::JwtMetrics;
 use super::validate::validate_configuration;
+use crate::anonymous::Anonymous;
 use crate::options_error::OptionsError;
+use apiserver_config::ConfigFile;
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
-use base_tls::{Followed, TlsError, read_file};
+use base_tls::Followed;
 use parking_lot::Mutex;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,12 +70,10 @@ impl JwtTokens {
         interval: Duration,
     ) -> Result<Self, OptionsError> {
         let metrics = environment.metrics.clone();
-        metrics.record_config(&loaded.content);
-        let reload = Reload::new(loaded, disallowed, environment);
-        let followed = Followed::load(vec![path.to_owned()], move |paths| {
-            let path = paths.first().map(PathBuf::as_path);
+        let reload = Reload::new(path, loaded, disallowed, environment);
+        let followed = Followed::load(vec![path.to_owned()], move |_| {
             // A request causes it, and compiling the rules of many issuers takes its time.
-            base_task::blocking(|| reload.reload(path.unwrap_or(Path::new(""))))
+            Ok(base_task::blocking(|| reload.reload()))
         })?;
         Ok(JwtTokens {
             issuers: CurrentIssuers::Followed(followed.check_every(interval)),
@@ -117,70 +117,53 @@ struct Reload {
     last: Mutex<Last>,
 }
 
-/// The last content, whether usable or not, and the issuers in use.
+/// The file, and the issuers in use.
 struct Last {
-    content: Vec<u8>,
-    anonymous: Option<crate::anonymous::Anonymous>,
+    file: ConfigFile,
+    anonymous: Option<Anonymous>,
     issuers: Arc<IssuerSet>,
 }
 
 impl Reload {
     fn new(
+        path: &Path,
         loaded: LoadedConfiguration,
         disallowed: Vec<String>,
         environment: IssuerEnvironment,
     ) -> Self {
         let environment = Arc::new(environment);
         let set = IssuerSet::new(loaded.issuers, ALGORITHMS.to_vec(), &environment, None);
+        let config = environment.metrics.config().clone();
         Reload {
             disallowed,
-            environment,
             last: Mutex::new(Last {
-                content: loaded.content,
+                file: ConfigFile::new(path.into(), loaded.content, "authentication", config),
                 anonymous: loaded.anonymous,
                 issuers: Arc::new(set),
             }),
+            environment,
         }
     }
 
     /// Returns the issuers of the file, or the former ones if it can't be used.
-    ///
-    /// # Errors
-    /// The file can't be read, which the next check tries again.
-    fn reload(&self, path: &Path) -> Result<Arc<IssuerSet>, TlsError> {
-        let metrics = &self.environment.metrics;
-        let content = read_file(path).inspect_err(|_| metrics.record_reload(false))?;
-        let mut last = self.last.lock();
-        if content == last.content {
-            return Ok(last.issuers.clone());
-        }
-        // Recorded even if it can't be used: the same content is not tried again.
-        last.content.clone_from(&content);
-        let loaded = load_content(content, &self.disallowed).and_then(|loaded| {
-            let is_same = loaded.anonymous == last.anonymous;
-            is_same.then_some(loaded).ok_or_else(|| {
-                "anonymous: Forbidden: changed from initial configuration file".to_owned()
-            })
-        });
-        match loaded {
-            Ok(loaded) => {
-                let former = Some(&*last.issuers);
-                let algorithms = ALGORITHMS.to_vec();
-                let set = IssuerSet::new(loaded.issuers, algorithms, &self.environment, former);
-                metrics.forget_other_issuers(set.urls());
-                metrics.record_config(&loaded.content);
-                metrics.record_reload(true);
-                last.issuers = Arc::new(set);
-                tracing::info!("reloaded the authentication configuration");
-            }
-            Err(why) => {
-                metrics.record_reload(false);
-                tracing::error!(
-                    %why,
-                    "the changed authentication configuration can't be used; the former one stays in use"
+    fn reload(&self) -> Arc<IssuerSet> {
+        let last = &mut *self.last.lock();
+        let anonymous = &last.anonymous;
+        let load = |content: &[u8]| {
+            let loaded = load_content(content.to_vec(), &self.disallowed)?;
+            if loaded.anonymous != *anonymous {
+                return Err(
+                    "anonymous: Forbidden: changed from initial configuration file".to_owned(),
                 );
             }
+            Ok(loaded)
+        };
+        if let Some(loaded) = last.file.load_changed(load) {
+            let (former, algorithms) = (Some(&*last.issuers), ALGORITHMS.to_vec());
+            let set = IssuerSet::new(loaded.issuers, algorithms, &self.environment, former);
+            self.environment.metrics.forget_other_issuers(set.urls());
+            last.issuers = Arc::new(set);
         }
-        Ok(last.issuers.clone())
+        last.issuers.clone()
     }
 }
