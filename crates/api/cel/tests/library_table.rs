@@ -24,7 +24,7 @@ const DIFFERENCES: &str = include_str!("data/library_differences.tsv");
 struct Echo;
 
 impl AuthorizerCheck for Echo {
-    fn decide(&self, check: &CheckAttributes) -> CheckDecision {
+    fn decide(&self, check: &CheckAttributes) -> Option<CheckDecision> {
         let user = match &check.service_account {
             Some((namespace, name)) => format!(
                 "system:serviceaccount:{namespace}:{name}\
@@ -44,11 +44,11 @@ impl AuthorizerCheck for Echo {
         );
         let error = (verb == "fail").then(|| "webhook down".to_owned());
         let allowed = !["deny", "fail", "none"].contains(&verb.as_str());
-        CheckDecision {
+        Some(CheckDecision {
             allowed,
             reason,
             error,
-        }
+        })
     }
 }
 

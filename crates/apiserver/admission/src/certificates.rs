@@ -60,13 +60,18 @@ impl Admission for Requester {
 }
 
 impl Context {
-    fn may_for_signer(&self, request: &AdmissionRequest<'_>, verb: &str, signer: &str) -> bool {
+    async fn may_for_signer(
+        &self,
+        request: &AdmissionRequest<'_>,
+        verb: &str,
+        signer: &str,
+    ) -> bool {
         // A role can grant all signers of a domain by DOMAIN/*.
         let wildcard = signer
             .split_once('/')
             .map(|(domain, _)| format!("{domain}/*"))
             .unwrap_or_default();
-        [signer, wildcard.as_str()].iter().any(|name| {
+        for name in [signer, wildcard.as_str()] {
             let attributes = Attributes {
                 user: request.user.clone(),
                 verb: verb.into(),
@@ -74,12 +79,16 @@ impl Context {
                 // Signers exist only as an authorization resource, so no version is theirs.
                 version: "*".into(),
                 resource: "signers".into(),
-                name: (*name).to_owned(),
+                name: name.to_owned(),
                 is_resource: true,
                 ..Attributes::default()
             };
-            matches!(self.authorizer.authorize(&attributes), Decision::Allow(_))
-        })
+            let decision = self.authorizer.authorize(&attributes).await;
+            if matches!(decision, Decision::Allow(_)) {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -98,7 +107,7 @@ impl Admission for CertificateApproval {
         }
         // The spec is immutable, so that this is the stored signer.
         let signer = string_at(&request.object, "/spec/signerName");
-        if self.0.may_for_signer(request, "approve", signer) {
+        if self.0.may_for_signer(request, "approve", signer).await {
             return Ok(());
         }
         Err(forbidden_error(
@@ -129,7 +138,7 @@ impl Admission for CertificateSigning {
         }
         // The stored signer: the new object must not choose whose permission counts.
         let signer = string_at(old, "/spec/signerName");
-        if self.0.may_for_signer(request, "sign", signer) {
+        if self.0.may_for_signer(request, "sign", signer).await {
             return Ok(());
         }
         Err(forbidden_error(
@@ -162,7 +171,7 @@ impl Admission for PodCertificateSigning {
         }
         // The stored signer, as for CertificateSigningRequests.
         let signer = string_at(old, "/spec/signerName");
-        if self.0.may_for_signer(request, "sign", signer) {
+        if self.0.may_for_signer(request, "sign", signer).await {
             return Ok(());
         }
         let user = &request.user.name;
@@ -198,7 +207,7 @@ impl Admission for TrustBundleAttest {
         // Storage migration and garbage collection change nothing that the signer vouches for.
         if signer.is_empty()
             || request.changes_collection_fields_only()
-            || self.0.may_for_signer(request, "attest", signer)
+            || self.0.may_for_signer(request, "attest", signer).await
         {
             return Ok(());
         }

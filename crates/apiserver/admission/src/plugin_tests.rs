@@ -15,7 +15,8 @@ use crate::quota_store::{Change, QuotaStore};
 use api_meta::ApiError;
 use apiserver_request::testing::FakeObjects;
 use apiserver_request::{
-    Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Operation, User,
+    Admission, AdmissionRequest, Attributes, Decision, GroupResource, LocalAuthorizer, Operation,
+    User,
 };
 use serde_json::{Value, json};
 use std::future::Future;
@@ -24,16 +25,13 @@ use std::sync::{Arc, Mutex};
 /// Allows the listed (verb, name).
 struct FakeAuthorizer(Vec<(&'static str, &'static str)>);
 
-impl Authorizer for FakeAuthorizer {
-    fn authorize(&self, attributes: &Attributes) -> Decision {
+impl LocalAuthorizer for FakeAuthorizer {
+    fn decide(&self, attributes: &Attributes) -> Decision {
         let asked = (attributes.verb.as_str(), attributes.name.as_str());
         match self.0.contains(&asked) {
             true => Decision::Allow(String::new()),
             false => Decision::NoOpinion(String::new()),
         }
-    }
-    fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        (Vec::new(), Vec::new(), false)
     }
 }
 

@@ -1,303 +1,264 @@
-//! The chain of authorizers.
+//! The chain of authorizers: the first one with an opinion decides.
 
-use crate::{EscalationCheck, NodeAuthorizer, Rbac};
-use apiserver_request::{Attributes, Authorizer, Decision, Objects, User};
-use serde_json::{Value, json};
-use std::str::FromStr;
+use crate::fixed::PrivilegedGroup;
+use crate::message::aggregate_errors;
+use crate::metrics::DecisionCounts;
+use crate::webhook::{Prepared, ReviewCall, WebhookAuthorizer};
+use apiserver_request::{
+    Attributes, Decision, DecisionFuture, Failure, LocalAuthorizer, User, UserRules,
+};
 use std::sync::Arc;
 
-/// A value of `--authorization-mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// RBAC: roles and bindings.
-    Rbac,
-    /// The Node authorizer: requests of kubelets.
-    Node,
-    /// Allows every request.
-    AlwaysAllow,
-    /// Denies every request.
-    AlwaysDeny,
+/// The authorizers of one configuration, in order.
+pub struct Chain {
+    members: Vec<Member>,
 }
 
-/// An unknown mode.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown authorization mode {0:?}; use Node, RBAC, AlwaysAllow or AlwaysDeny")]
-pub struct UnknownMode(pub String);
+/// One authorizer.
+pub struct Member {
+    kind: MemberKind,
+    counts: Arc<DecisionCounts>,
+}
 
-impl FromStr for Mode {
-    type Err = UnknownMode;
+enum MemberKind {
+    Local(Arc<dyn LocalAuthorizer>),
+    Webhook(Arc<WebhookAuthorizer>),
+}
 
-    fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        match text {
-            "RBAC" => Ok(Mode::Rbac),
-            "Node" => Ok(Mode::Node),
-            "AlwaysAllow" => Ok(Mode::AlwaysAllow),
-            "AlwaysDeny" => Ok(Mode::AlwaysDeny),
-            other => Err(UnknownMode(other.to_owned())),
-        }
+impl Member {
+    /// Creates a member that decides from memory.
+    pub fn local(authorizer: Arc<dyn LocalAuthorizer>, counts: Arc<DecisionCounts>) -> Self {
+        let kind = MemberKind::Local(authorizer);
+        Member { kind, counts }
+    }
+
+    /// Creates a webhook.
+    pub fn webhook(authorizer: Arc<WebhookAuthorizer>, counts: Arc<DecisionCounts>) -> Self {
+        let kind = MemberKind::Webhook(authorizer);
+        Member { kind, counts }
     }
 }
 
-/// A list of modes that can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ModesError {
-    /// One of them is unknown.
-    #[error(transparent)]
-    Unknown(#[from] UnknownMode),
-    /// The list is empty.
-    #[error("at least one authorization mode must be given")]
-    Empty,
-    /// One of them is given twice.
-    #[error("the authorization mode {0:?} is given more than once")]
-    Repeated(String),
+/// The opinions of the authorizers so far.
+#[derive(Default)]
+struct Progress {
+    next: usize,
+    reasons: Vec<String>,
+    errors: Vec<String>,
 }
 
-/// Parses the values of `--authorization-mode`.
-///
-/// # Errors
-/// An unknown or repeated mode, or none at all.
-pub fn parse_modes(names: &[String]) -> Result<Vec<Mode>, ModesError> {
-    let mut modes = Vec::new();
-    for name in names {
-        let mode = name.parse()?;
-        if modes.contains(&mode) {
-            return Err(ModesError::Repeated(name.clone()));
-        }
-        modes.push(mode);
+/// The end of a run through the members without IO.
+enum Step {
+    Decided(Decision),
+    /// The next member needs a call.
+    Call(Box<ReviewCall>),
+}
+
+impl Chain {
+    /// Creates a chain.
+    pub fn new(members: Vec<Member>) -> Arc<Self> {
+        Arc::new(Chain { members })
     }
-    if modes.is_empty() {
-        return Err(ModesError::Empty);
-    }
-    Ok(modes)
-}
 
-/// The authorizers in order. The first one with an opinion decides.
-pub struct Authz {
-    members: Vec<Arc<dyn Authorizer>>,
-    rbac: Option<Arc<Rbac>>,
-}
-
-impl Authz {
-    /// Builds the chain of `modes`, after the group `system:masters`, which is always allowed;
-    /// subscribes it to `objects`.
-    pub fn new(modes: &[Mode], objects: &Arc<dyn Objects>) -> Arc<Authz> {
+    /// Decides about a request. Waits only if a webhook has to be called.
+    pub fn authorize<'a>(self: &Arc<Self>, attributes: &'a Attributes) -> DecisionFuture<'a> {
         // Always first: an administrator must still have access when no role or binding is left.
-        let mut members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(PrivilegedGroup)];
-        let mut rbac = None;
-        for mode in modes {
-            match mode {
-                Mode::Rbac => {
-                    let one = Rbac::observing(&**objects);
-                    members.push(one.clone());
-                    rbac = Some(one);
-                }
-                Mode::Node => members.push(NodeAuthorizer::observing(&**objects)),
-                Mode::AlwaysAllow => members.push(Arc::new(AlwaysAllow)),
-                Mode::AlwaysDeny => members.push(Arc::new(AlwaysDeny)),
+        if let Decision::Allow(reason) = PrivilegedGroup.decide(attributes) {
+            return Decision::Allow(reason).into();
+        }
+        let mut progress = Progress::default();
+        match self.advance(&mut progress, attributes) {
+            Step::Decided(decision) => decision.into(),
+            Step::Call(call) => {
+                let chain = self.clone();
+                DecisionFuture::Pending(Box::pin(async move {
+                    chain.finish(progress, call, attributes).await
+                }))
             }
         }
-        Arc::new(Authz { members, rbac })
     }
 
-    /// Returns the RBAC authorizer, if that mode is on.
-    pub fn rbac(&self) -> Option<Arc<Rbac>> {
-        self.rbac.clone()
-    }
-
-    /// Returns the check of writes to roles and bindings: an admission plugin that runs after all
-    /// others. None without RBAC.
-    pub fn escalation_check(
-        self: &Arc<Self>,
-        objects: &Arc<dyn Objects>,
-    ) -> Option<Arc<EscalationCheck>> {
-        let rbac = self.rbac.clone()?;
-        Some(Arc::new(EscalationCheck::new(
-            rbac,
-            self.clone(),
-            objects.clone(),
-        )))
-    }
-}
-
-impl Authorizer for Authz {
-    fn authorize(&self, attributes: &Attributes) -> Decision {
-        let mut reasons: Vec<String> = Vec::new();
-        for member in &self.members {
-            match member.authorize(attributes) {
-                // An empty reason would only add an empty line.
-                Decision::NoOpinion(reason) if reason.is_empty() => {}
-                Decision::NoOpinion(reason) => reasons.push(reason),
-                // The first decision ends the chain, in the order of `--authorization-mode`.
-                decided => return decided,
+    /// Runs through the members up to a decision or a call.
+    fn advance(&self, progress: &mut Progress, attributes: &Attributes) -> Step {
+        while let Some(member) = self.members.get(progress.next) {
+            let decision = match &member.kind {
+                MemberKind::Local(authorizer) => authorizer.decide(attributes),
+                MemberKind::Webhook(webhook) => match webhook.prepare(attributes) {
+                    Prepared::Decided(decision) => decision,
+                    Prepared::Call(call) => return Step::Call(call),
+                },
+            };
+            if let Some(decision) = progress.add(member, decision) {
+                return Step::Decided(decision);
             }
         }
-        Decision::NoOpinion(reasons.join("\n"))
+        Step::Decided(progress.conclude())
     }
 
-    fn rules(&self, user: &User, namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        let mut all = (Vec::new(), Vec::new(), false);
+    /// Makes the call at which the run has stopped, and then continues.
+    async fn finish(
+        &self,
+        mut progress: Progress,
+        mut call: Box<ReviewCall>,
+        attributes: &Attributes,
+    ) -> Decision {
+        loop {
+            let decision = call.send().await;
+            if let Some(member) = self.members.get(progress.next)
+                && let Some(decision) = progress.add(member, decision)
+            {
+                return decision;
+            }
+            match self.advance(&mut progress, attributes) {
+                Step::Decided(decision) => return decision,
+                Step::Call(next) => call = next,
+            }
+        }
+    }
+
+    /// Returns the rules of a user, of all members.
+    pub fn rules(&self, user: &User, namespace: &str) -> UserRules {
+        let mut all = PrivilegedGroup.list_rules(user, namespace);
         for member in &self.members {
-            let (resources, paths, incomplete) = member.rules(user, namespace);
-            all.0.extend(resources);
-            all.1.extend(paths);
-            // The Node authorizer cannot list its rules, which a SelfSubjectRulesReview must not
-            // hide.
-            all.2 |= incomplete;
+            all.extend(match &member.kind {
+                MemberKind::Local(authorizer) => authorizer.list_rules(user, namespace),
+                MemberKind::Webhook(webhook) => webhook.list_rules(),
+            });
         }
         all
     }
 }
 
-fn allow_all_rules() -> (Vec<Value>, Vec<Value>, bool) {
-    let resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
-    (
-        vec![resources],
-        vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})],
-        false,
-    )
-}
+impl Progress {
+    /// Adds the decision of a member; returns it if it ends the chain.
+    fn add(&mut self, member: &Member, decision: Decision) -> Option<Decision> {
+        self.next += 1;
+        member.counts.record(&decision);
+        match decision {
+            Decision::NoOpinion(reason) => self.add_reason(reason),
+            Decision::Failed(failure) if !failure.is_denied => {
+                self.add_reason(failure.reason);
+                self.errors.push(failure.error);
+            }
+            decided => return Some(decided),
+        }
+        None
+    }
 
-/// Allows every request of members of `system:masters`.
-pub struct PrivilegedGroup;
-
-impl Authorizer for PrivilegedGroup {
-    fn authorize(&self, attributes: &Attributes) -> Decision {
-        if attributes.user.in_group(User::MASTERS) {
-            Decision::Allow(String::new())
-        } else {
-            Decision::NoOpinion(String::new())
+    fn add_reason(&mut self, reason: String) {
+        // An empty reason would only add an empty line.
+        if !reason.is_empty() {
+            self.reasons.push(reason);
         }
     }
 
-    fn rules(&self, user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        if user.in_group(User::MASTERS) {
-            allow_all_rules()
-        } else {
-            (Vec::new(), Vec::new(), false)
+    /// Returns the decision of a chain in which no member has an opinion.
+    fn conclude(&mut self) -> Decision {
+        let reason = self.reasons.join("\n");
+        if self.errors.is_empty() {
+            return Decision::NoOpinion(reason);
         }
-    }
-}
-
-/// Allows every request.
-pub struct AlwaysAllow;
-
-impl Authorizer for AlwaysAllow {
-    fn authorize(&self, _attributes: &Attributes) -> Decision {
-        Decision::Allow(String::new())
-    }
-
-    fn rules(&self, _user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        allow_all_rules()
-    }
-}
-
-/// Gives the reason for which a chain without an opinion denies a request.
-pub struct AlwaysDeny;
-
-impl Authorizer for AlwaysDeny {
-    fn authorize(&self, _attributes: &Attributes) -> Decision {
-        // As upstream no denial: a later authorizer of the chain may still allow the request.
-        Decision::NoOpinion("Everything is forbidden.".to_owned())
-    }
-
-    fn rules(&self, _user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        (Vec::new(), Vec::new(), false)
+        Decision::Failed(Failure {
+            is_denied: false,
+            reason,
+            error: aggregate_errors(&self.errors),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::{AlwaysAllow, fixed::AlwaysDeny};
+    use serde_json::json;
 
     struct Fixed(Decision);
 
-    impl Authorizer for Fixed {
-        fn authorize(&self, _: &Attributes) -> Decision {
+    impl LocalAuthorizer for Fixed {
+        fn decide(&self, _: &Attributes) -> Decision {
             self.0.clone()
         }
-        fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
-            (vec![json!({})], Vec::new(), true)
+        fn list_rules(&self, _: &User, _: &str) -> UserRules {
+            UserRules {
+                resources: vec![json!({})],
+                ..UserRules::default()
+            }
         }
     }
 
-    fn chain(decisions: Vec<Decision>) -> Authz {
-        let fixed = |decision| Arc::new(Fixed(decision)) as Arc<dyn Authorizer>;
-        Authz {
-            members: decisions.into_iter().map(fixed).collect(),
-            rbac: None,
-        }
+    fn decide(authorizers: Vec<Arc<dyn LocalAuthorizer>>) -> Decision {
+        let members = authorizers
+            .into_iter()
+            .map(|authorizer| Member::local(authorizer, Arc::default()));
+        let chain = Chain::new(members.collect());
+        chain.authorize(&Attributes::default()).decided().unwrap()
+    }
+
+    fn fixed(decision: &Decision) -> Arc<dyn LocalAuthorizer> {
+        Arc::new(Fixed(decision.clone()))
     }
 
     #[test]
     fn first_opinion_decides() {
         let (allow, deny) = (Decision::Allow("a".into()), Decision::Deny("d".into()));
-        let none = || Decision::NoOpinion(String::new());
+        let none = Decision::NoOpinion(String::new());
+        let failed = Decision::Failed(Failure {
+            is_denied: true,
+            ..Failure::default()
+        });
         for (members, expect) in [
-            (vec![none(), allow.clone(), deny.clone()], &allow),
-            (vec![deny.clone(), allow.clone()], &deny),
+            ([&none, &allow, &deny], &allow),
+            ([&deny, &allow, &none], &deny),
+            ([&failed, &allow, &none], &failed),
         ] {
-            assert_eq!(chain(members).authorize(&Attributes::default()), *expect);
+            let members = members.into_iter().map(fixed).collect();
+            assert_eq!(decide(members), *expect);
         }
     }
 
     #[test]
     fn reasons_without_an_opinion_are_joined_by_lines() {
         let reasons = ["one", "", "two"].map(|reason| Decision::NoOpinion(reason.into()));
-        let decision = chain(reasons.into()).authorize(&Attributes::default());
+        let decision = decide(reasons.iter().map(fixed).collect());
         assert_eq!(decision, Decision::NoOpinion("one\ntwo".into()));
     }
 
     #[test]
-    fn members_of_system_masters_may_do_everything() {
-        let mut request = Attributes::default();
-        assert_eq!(
-            PrivilegedGroup.authorize(&request),
-            Decision::NoOpinion(String::new())
-        );
-        request.user.groups.push(User::MASTERS.into());
-        assert_eq!(
-            PrivilegedGroup.authorize(&request),
-            Decision::Allow(String::new())
-        );
-        assert_eq!(PrivilegedGroup.rules(&request.user, "n"), allow_all_rules());
-    }
-
-    #[test]
-    fn unknown_authorization_mode_is_rejected() {
-        for (text, expect) in [
-            ("RBAC", Some(Mode::Rbac)),
-            ("Node", Some(Mode::Node)),
-            ("rbac", None),
-            ("", None),
-        ] {
-            assert_eq!(text.parse::<Mode>().ok(), expect, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn modes_that_repeat_or_are_absent_are_rejected() {
-        for (names, accepted) in [
-            (&["Node", "RBAC"][..], true),
-            (&["AlwaysDeny"], true),
-            (&["RBAC", "Node", "RBAC"], false),
-            (&["RBAC", "rbac"], false),
-            (&[], false),
-        ] {
-            let list: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(parse_modes(&list).is_ok(), accepted, "{names:?}");
-        }
-    }
-
-    #[test]
-    fn always_deny_gives_a_reason_and_leaves_the_decision_to_later_authorizers() {
-        let request = Attributes::default();
-        let reason = Decision::NoOpinion("Everything is forbidden.".into());
-        assert_eq!(AlwaysDeny.authorize(&request), reason);
-        let members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(AlwaysDeny), Arc::new(AlwaysAllow)];
-        let chain = Authz {
-            members,
-            rbac: None,
+    fn error_without_a_denial_counts_only_if_no_authorizer_allows() {
+        let failed = |error: &str| {
+            Decision::Failed(Failure {
+                is_denied: false,
+                reason: String::new(),
+                error: error.to_owned(),
+            })
         };
-        assert!(matches!(chain.authorize(&request), Decision::Allow(_)));
+        let (one, two) = (failed("one"), failed("two"));
+        let allow = Decision::Allow("a".into());
+        assert_eq!(decide(vec![fixed(&one), fixed(&allow)]), allow);
+        let none = Decision::NoOpinion("why".into());
+        let Decision::Failed(failure) = decide(vec![fixed(&one), fixed(&none), fixed(&two)]) else {
+            panic!("the errors are lost");
+        };
+        assert_eq!((failure.is_denied, failure.reason.as_str()), (false, "why"));
+        assert_eq!(failure.error, "[one, two]");
+    }
+
+    #[test]
+    fn members_of_system_masters_are_allowed_before_all_authorizers() {
+        let members = vec![Member::local(
+            fixed(&Decision::Deny(String::new())),
+            Arc::default(),
+        )];
+        let mut request = Attributes::default();
+        request.user.groups.push(User::MASTERS.into());
+        let decision = Chain::new(members).authorize(&request).decided();
+        assert_eq!(decision, Some(Decision::Allow(String::new())));
+    }
+
+    #[test]
+    fn always_deny_leaves_the_decision_to_later_authorizers() {
+        let decision = decide(vec![Arc::new(AlwaysDeny), Arc::new(AlwaysAllow)]);
+        assert!(matches!(decision, Decision::Allow(_)));
     }
 }

@@ -41,7 +41,7 @@ impl EscalationCheck {
         }
     }
 
-    fn is_authorized(
+    async fn is_authorized(
         &self,
         request: &AdmissionRequest<'_>,
         verb: &str,
@@ -60,15 +60,16 @@ impl EscalationCheck {
             is_resource: true,
             ..Attributes::default()
         };
-        matches!(self.authorizer.authorize(&attributes), Decision::Allow(_))
+        let decision = self.authorizer.authorize(&attributes).await;
+        matches!(decision, Decision::Allow(_))
     }
 
-    fn check_role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    async fn check_role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
         if request.changes_collection_fields_only()
             // The verb lets controllers and installers create roles with rights that they do not
             // hold.
-            || self.is_authorized(request, "escalate", request.resource, request.name)
+            || self.is_authorized(request, "escalate", request.resource, request.name).await
         {
             return Ok(());
         }
@@ -108,7 +109,10 @@ impl EscalationCheck {
             ("roles", request.namespace)
         };
         // The verb `bind` on the role permits a binding without holding its rules.
-        if self.is_authorized(request, "bind", resource, text("name")) {
+        if self
+            .is_authorized(request, "bind", resource, text("name"))
+            .await
+        {
             return Ok(());
         }
         let role = self
@@ -232,7 +236,7 @@ impl Admission for EscalationCheck {
             return Ok(());
         }
         match request.resource {
-            "roles" | "clusterroles" => self.check_role(request),
+            "roles" | "clusterroles" => self.check_role(request).await,
             "rolebindings" | "clusterrolebindings" => self.check_binding(request).await,
             _ => Ok(()),
         }

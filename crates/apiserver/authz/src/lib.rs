@@ -1,19 +1,31 @@
-//! Authorization: RBAC, the Node authorizer, their chain, the bootstrap roles, and the check that
-//! prevents privilege escalation.
+//! Authorization: RBAC, the Node authorizer, webhooks, their chain, the bootstrap roles, and the
+//! check that prevents privilege escalation.
 //!
-//! Invariant: a decision uses indexes in memory, which observers of the watch caches maintain; it
-//! does no IO and holds no lock for long. `Authz::new` builds the chain for a list of modes and
-//! subscribes it.
+//! Invariant: a decision uses indexes in memory, which observers of the watch caches maintain, and
+//! holds no lock for long. Only a webhook does IO, and only if no earlier authorizer and no kept
+//! decision has decided. `Authz::new` builds the chain of a configuration and subscribes it.
 
+mod authz;
 pub mod bootstrap;
 mod chain;
+mod config;
 mod escalation;
+mod fixed;
 mod message;
+mod metrics;
+mod mode;
 mod node;
 mod rbac;
+mod webhook;
 
-pub use chain::{AlwaysAllow, Authz, Mode, ModesError, PrivilegedGroup, UnknownMode, parse_modes};
+pub use authz::{Authz, AuthzError};
+pub use config::{AuthorizerSpec, ConfigReadError, LoadedConfig, read_authorization_config};
 pub use escalation::EscalationCheck;
-pub use message::forbidden_error;
+pub use fixed::{AlwaysAllow, PrivilegedGroup};
+pub use message::{aggregate_errors, forbidden_error};
+pub use mode::{Mode, ModesError, UnknownMode, parse_modes};
 pub use node::{NodeAuthorizer, node_name};
 pub use rbac::{Rbac, Rule};
+pub use webhook::{
+    ConnectServer, MatchCondition, ReviewServer, ReviewVersion, WebhookConnections, WebhookSpec,
+};

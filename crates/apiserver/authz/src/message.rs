@@ -51,6 +51,20 @@ pub fn not_found_message(group: &str, kind: &str, name: &str) -> String {
     format!("{} {name:?} not found", qualified(kind, group))
 }
 
+/// Joins errors as upstream's aggregate: equal ones once, and several in brackets.
+pub fn aggregate_errors(errors: &[String]) -> String {
+    let mut unique: Vec<&str> = Vec::new();
+    for error in errors {
+        if !unique.contains(&error.as_str()) {
+            unique.push(error);
+        }
+    }
+    match unique.as_slice() {
+        [one] => (*one).to_owned(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,11 +12,11 @@ mod target;
 use crate::rbac::Rule;
 use api_meta::fields::FieldSelector;
 use apiserver_request::{
-    Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User,
+    Attributes, Decision, GroupResource, LocalAuthorizer, ObjectEvent, Objects, Observer, User,
+    UserRules,
 };
 use graph::Graph;
 use parking_lot::RwLock;
-use serde_json::Value;
 use std::sync::Arc;
 use target::Target;
 
@@ -314,8 +314,8 @@ impl Observer for NodeAuthorizer {
     }
 }
 
-impl Authorizer for NodeAuthorizer {
-    fn authorize(&self, attributes: &Attributes) -> Decision {
+impl LocalAuthorizer for NodeAuthorizer {
+    fn decide(&self, attributes: &Attributes) -> Decision {
         if !attributes.user.in_group(GROUP) {
             return deny_node("");
         }
@@ -327,15 +327,22 @@ impl Authorizer for NodeAuthorizer {
         }
     }
 
-    fn rules(&self, user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        (Vec::new(), Vec::new(), node_name(user).is_some())
+    fn list_rules(&self, user: &User, _namespace: &str) -> UserRules {
+        if node_name(user).is_none() {
+            return UserRules::default();
+        }
+        UserRules {
+            incomplete: true,
+            errors: vec!["node authorizer does not support user rule resolution".to_owned()],
+            ..UserRules::default()
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn authorizer() -> NodeAuthorizer {
         let node = NodeAuthorizer::new();
@@ -386,7 +393,7 @@ mod tests {
     fn node_may_read_objects_that_its_pods_use() {
         let node = authorizer();
         let check = |verb: &str, resource: &str, namespace: &str, name: &str, expect: bool| {
-            let decision = node.authorize(&attributes(verb, resource, namespace, name));
+            let decision = node.decide(&attributes(verb, resource, namespace, name));
             assert_eq!(
                 matches!(decision, Decision::Allow(_)),
                 expect,
@@ -442,11 +449,11 @@ mod tests {
     fn pods_are_listed_with_the_selector_of_the_node() {
         let node = authorizer();
         let mut list = attributes("list", "pods", "", "");
-        assert!(matches!(node.authorize(&list), Decision::NoOpinion(_)));
+        assert!(matches!(node.decide(&list), Decision::NoOpinion(_)));
         list.field_selector = "spec.nodeName=one".into();
-        assert!(matches!(node.authorize(&list), Decision::Allow(_)));
+        assert!(matches!(node.decide(&list), Decision::Allow(_)));
         list.field_selector = "spec.nodeName=two".into();
-        assert!(matches!(node.authorize(&list), Decision::NoOpinion(_)));
+        assert!(matches!(node.decide(&list), Decision::NoOpinion(_)));
     }
 
     #[test]
@@ -460,7 +467,7 @@ mod tests {
         let allows = |verb: &str, name: &str, selector: &str| {
             let mut request = attributes(verb, "resource.k8s.io:resourceslices", "", name);
             request.field_selector = selector.into();
-            matches!(node.authorize(&request), Decision::Allow(_))
+            matches!(node.decide(&request), Decision::Allow(_))
         };
         for verb in ["get", "update", "patch", "delete"] {
             assert!(allows(verb, "mine", ""), "{verb}");
@@ -497,7 +504,7 @@ mod tests {
         let allows = |verb: &str, path: &str, namespace: &str, name: &str, selector: &str| {
             let mut request = attributes(verb, path, namespace, name);
             request.field_selector = selector.into();
-            matches!(node.authorize(&request), Decision::Allow(_))
+            matches!(node.decide(&request), Decision::Allow(_))
         };
         assert!(allows("create", path, "n", "", ""));
         for (namespace, name, expect) in [
@@ -550,13 +557,13 @@ mod tests {
             &ObjectEvent::Deleted(Arc::new(pod)),
         );
         assert_eq!(
-            node.authorize(&attributes("get", "secrets", "n", "mine")),
+            node.decide(&attributes("get", "secrets", "n", "mine")),
             Decision::NoOpinion("no relationship found between node 'one' and this object".into())
         );
     }
 
     fn reason_for(node: &NodeAuthorizer, request: &Attributes) -> String {
-        match node.authorize(request) {
+        match node.decide(request) {
             Decision::NoOpinion(reason) => reason,
             other => panic!("{other:?}"),
         }
@@ -572,7 +579,7 @@ mod tests {
             &ObjectEvent::Applied(Arc::new(pod)),
         );
         assert!(matches!(
-            node.authorize(&attributes("get", "secrets", "n", "any")),
+            node.decide(&attributes("get", "secrets", "n", "any")),
             Decision::NoOpinion(_)
         ));
     }
@@ -587,7 +594,7 @@ mod tests {
         };
         let allowed = || {
             matches!(
-                node.authorize(&attributes("get", "secrets", "n", "shared")),
+                node.decide(&attributes("get", "secrets", "n", "shared")),
                 Decision::Allow(_)
             )
         };
@@ -689,7 +696,7 @@ mod tests {
         for (name, expect) in [("mine", true), ("theirs", false)] {
             let request = attributes("get", "storage.k8s.io:volumeattachments", "", name);
             assert_eq!(
-                matches!(node.authorize(&request), Decision::Allow(_)),
+                matches!(node.decide(&request), Decision::Allow(_)),
                 expect,
                 "{name}"
             );

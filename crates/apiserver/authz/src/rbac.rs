@@ -11,11 +11,11 @@ pub use index::GROUP;
 pub use rule::{Rule, quote_list};
 
 use apiserver_request::{
-    Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User,
+    Attributes, Decision, GroupResource, LocalAuthorizer, ObjectEvent, Objects, Observer, User,
+    UserRules,
 };
 use index::{Grant, Index};
 use parking_lot::RwLock;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Authorizes by roles and bindings.
@@ -123,12 +123,12 @@ impl Observer for Rbac {
     }
 }
 
-impl Authorizer for Rbac {
-    fn authorize(&self, attributes: &Attributes) -> Decision {
+impl LocalAuthorizer for Rbac {
+    fn decide(&self, attributes: &Attributes) -> Decision {
         self.decide_request(attributes)
     }
 
-    fn rules(&self, user: &User, namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
+    fn list_rules(&self, user: &User, namespace: &str) -> UserRules {
         let (rules, missing) = self.rules_for(user, namespace);
         let resources = rules
             .iter()
@@ -141,14 +141,19 @@ impl Authorizer for Rbac {
             .filter(|r| !r.paths.is_empty())
             .map(Rule::path_review)
             .collect();
-        (resources, paths, !missing.is_empty())
+        UserRules {
+            resources,
+            paths,
+            incomplete: !missing.is_empty(),
+            errors: missing,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn apply(rbac: &Rbac, resource: &str, object: Value) {
         rbac.object_changed(
@@ -246,7 +251,7 @@ mod tests {
         let rbac = rbac();
         let check = |user: &str, verb: &str, resource: &str, name: &str, expect: bool| {
             let allowed = matches!(
-                rbac.authorize(&attributes(user, verb, resource, name)),
+                rbac.decide(&attributes(user, verb, resource, name)),
                 Decision::Allow(_)
             );
             assert_eq!(allowed, expect, "{user} {verb} {resource} {name}");
@@ -264,7 +269,7 @@ mod tests {
         check("system:serviceaccount:m:robot", "get", "pods", "x", true);
         let mut elsewhere = attributes("jane", "get", "pods", "x");
         elsewhere.namespace = "m".into();
-        assert!(matches!(rbac.authorize(&elsewhere), Decision::NoOpinion(_)));
+        assert!(matches!(rbac.decide(&elsewhere), Decision::NoOpinion(_)));
         // The request info has the name that the selector of a list requires. Selectors of other
         // verbs and of reviews name nothing.
         for (verb, name, allowed) in [
@@ -274,7 +279,7 @@ mod tests {
         ] {
             let mut by_selector = attributes("jane", verb, "secrets", name);
             by_selector.field_selector = "metadata.name=one".into();
-            let decision = rbac.authorize(&by_selector);
+            let decision = rbac.decide(&by_selector);
             assert_eq!(
                 matches!(decision, Decision::Allow(_)),
                 allowed,
@@ -295,19 +300,19 @@ mod tests {
             ..attributes("x", "", "", "")
         };
         assert!(matches!(
-            rbac.authorize(&path_request("/metrics", "get")),
+            rbac.decide(&path_request("/metrics", "get")),
             Decision::Allow(_)
         ));
         assert!(matches!(
-            rbac.authorize(&path_request("/debug/a/b", "get")),
+            rbac.decide(&path_request("/debug/a/b", "get")),
             Decision::Allow(_)
         ));
         assert!(matches!(
-            rbac.authorize(&path_request("/metrics", "post")),
+            rbac.decide(&path_request("/metrics", "post")),
             Decision::NoOpinion(_)
         ));
         assert!(matches!(
-            rbac.authorize(&path_request("/", "get")),
+            rbac.decide(&path_request("/", "get")),
             Decision::NoOpinion(_)
         ));
     }
@@ -326,7 +331,7 @@ mod tests {
             &ObjectEvent::Deleted(Arc::new(gone)),
         );
         assert!(matches!(
-            rbac.authorize(&attributes("jane", "get", "pods", "x")),
+            rbac.decide(&attributes("jane", "get", "pods", "x")),
             Decision::NoOpinion(_)
         ));
     }
@@ -345,7 +350,7 @@ mod tests {
             ),
         );
         assert_eq!(
-            rbac.authorize(&attributes("jane", "get", "pods", "x")),
+            rbac.decide(&attributes("jane", "get", "pods", "x")),
             Decision::NoOpinion(
                 "RBAC: clusterrole.rbac.authorization.k8s.io \"none\" not found".into()
             )
@@ -364,11 +369,11 @@ mod tests {
             binding("b", "n", ("ClusterRole", "viewer"), jane),
         );
         let mut request = attributes("jane", "get", "pods", "x");
-        assert!(matches!(rbac.authorize(&request), Decision::Allow(_)));
+        assert!(matches!(rbac.decide(&request), Decision::Allow(_)));
         for namespace in ["m", ""] {
             request.namespace = namespace.into();
             assert!(
-                matches!(rbac.authorize(&request), Decision::NoOpinion(_)),
+                matches!(rbac.decide(&request), Decision::NoOpinion(_)),
                 "{namespace:?}"
             );
         }
@@ -385,7 +390,7 @@ mod tests {
         );
         let allows = |user: &str| {
             matches!(
-                rbac.authorize(&attributes(user, "get", "pods", "x")),
+                rbac.decide(&attributes(user, "get", "pods", "x")),
                 Decision::Allow(_)
             )
         };
@@ -407,7 +412,7 @@ mod tests {
             "clusterrolebindings",
             binding("l", "", ("ClusterRole", "paths"), robot),
         );
-        let decision = rbac.authorize(&attributes(
+        let decision = rbac.decide(&attributes(
             "system:serviceaccount:n:local",
             "get",
             "pods",
@@ -434,7 +439,7 @@ mod tests {
             binding("b", "n", ("Role", "two"), jane),
         );
         assert_eq!(
-            rbac.authorize(&attributes("jane", "get", "pods", "x")),
+            rbac.decide(&attributes("jane", "get", "pods", "x")),
             Decision::NoOpinion("RBAC: [clusterrole.rbac.authorization.k8s.io \"one\" not found, role.rbac.authorization.k8s.io \"two\" not found]".into())
         );
     }
@@ -442,7 +447,12 @@ mod tests {
     #[test]
     fn rules_review_separates_resources_from_paths() {
         let user = attributes("jane", "", "", "").user;
-        let (resources, paths, incomplete) = Authorizer::rules(&rbac(), &user, "n");
+        let UserRules {
+            resources,
+            paths,
+            incomplete,
+            ..
+        } = rbac().list_rules(&user, "n");
         assert_eq!((resources.len(), paths.len(), incomplete), (3, 1, false));
         assert_eq!(
             paths[0],

@@ -113,19 +113,24 @@ struct WebhookConditions {
     authorizer: Arc<dyn Authorizer>,
 }
 
+#[async_trait::async_trait]
 impl Conditions for WebhookConditions {
-    fn matches(&self, input: &ConditionInput<'_>) -> ConditionVerdict {
+    async fn matches(&self, input: &ConditionInput<'_>) -> ConditionVerdict {
+        let check = Arc::new(UserCheck::new(self.authorizer.clone(), input.user));
         let input = Input {
             request: input.request,
             object: input.object,
             old_object: input.old_object,
             namespace: &Value::Null,
             params: &Value::Null,
-            check: Arc::new(UserCheck::new(self.authorizer.clone(), input.user)),
+            check: check.clone(),
             resource: request_resource(input.request),
         };
         let (none, mut allowance) = (ComposedVariables::default(), Allowance::new());
-        match_conditions(&self.conditions, &none, &input, &mut allowance)
+        let evaluation = |allowance: &mut Allowance| {
+            match_conditions(&self.conditions, &none, &input, allowance)
+        };
+        check.evaluate(&mut allowance, evaluation).await
     }
 }
 
@@ -148,14 +153,14 @@ pub fn request_resource(request: &Value) -> CheckResource {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use apiserver_request::{Attributes, Decision, User};
+    use apiserver_request::{Attributes, Decision, LocalAuthorizer, User};
     use serde_json::json;
 
     /// Allows `get` of the config map `n/m`, and the path `/ok`.
     struct One;
 
-    impl Authorizer for One {
-        fn authorize(&self, asked: &Attributes) -> Decision {
+    impl LocalAuthorizer for One {
+        fn decide(&self, asked: &Attributes) -> Decision {
             let resource = asked.verb == "get"
                 && asked.resource == "configmaps"
                 && asked.namespace == "n"
@@ -165,10 +170,6 @@ mod tests {
             } else {
                 Decision::NoOpinion("not yours".to_owned())
             }
-        }
-
-        fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
-            (Vec::new(), Vec::new(), false)
         }
     }
 
@@ -186,12 +187,16 @@ mod tests {
         let request = json!({"operation": "UPDATE", "name": "m", "namespace": "n", "dryRun": false,
             "requestResource": {"group": "", "version": "v1", "resource": "configmaps"},
             "userInfo": {"username": "jane", "groups": ["dev"]}});
-        compiled.unwrap().matches(&ConditionInput {
+        let (compiled, user) = (compiled.unwrap(), User::default());
+        let input = ConditionInput {
             request: &request,
             object,
             old_object: &Value::Null,
-            user: &User::default(),
-        })
+            user: &user,
+        };
+        let verdict = compiled.matches(&input);
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(verdict)
     }
 
     #[test]

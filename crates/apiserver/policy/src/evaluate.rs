@@ -64,6 +64,16 @@ impl Allowance {
         Ok(())
     }
 
+    /// Returns the cost that is left, for a repetition of the evaluation that follows.
+    pub fn remaining_cost(&self) -> (u64, u64) {
+        (self.cost, self.total)
+    }
+
+    /// Restores the cost that was left. The work of the first evaluation stays charged.
+    pub fn restore_cost(&mut self, (cost, total): (u64, u64)) {
+        (self.cost, self.total) = (cost, total);
+    }
+
     fn charge(&mut self, cost: u64) -> Result<(), &'static str> {
         // Before the check of the current limit: cost that has arisen counts even if it exceeds the
         // limit.

@@ -17,7 +17,6 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use apiserver_webhook::{
     GroupVersionResource, ReviewTarget, bound_mutation, convert_back, with_type,
 };
-use base_task::{ComputeKind, compute};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
@@ -293,10 +292,9 @@ impl Pass<'_> {
         };
         let matched = {
             let input = build_input(&self.user_check, &self.namespace, &versioned, invocation);
-            let client = request.user.compute_client();
-            let allowance = &mut self.allowance;
-            let evaluation = || policy.match_conditions(&input, allowance);
-            compute(client, ComputeKind::Evaluation, evaluation).await
+            let evaluation = |allowance: &mut Allowance| policy.match_conditions(&input, allowance);
+            let check = &self.user_check;
+            check.evaluate(&mut self.allowance, evaluation).await
         };
         if let Some(verdict) = &matched {
             let metrics = &self.setup.metrics;
@@ -382,10 +380,8 @@ impl Pass<'_> {
         self.allowance
             .charge_total(count_values(&versioned.object))?;
         let input = build_input(&self.user_check, &self.namespace, versioned, invocation);
-        let (policy, allowance) = (&invocation.policy, &mut self.allowance);
-        let resource = &invocation.target.0;
-        let client = self.lookup.attributes.user.compute_client();
-        let evaluation = || {
+        let (policy, resource) = (&invocation.policy, &invocation.target.0);
+        let evaluation = |allowance: &mut Allowance| {
             let patch = policy.compute_patch(mutation, &input, allowance)?;
             let before = &versioned.canonical;
             let mut object = match patch {
@@ -418,7 +414,8 @@ impl Pass<'_> {
                 .map_err(|field| format!("{field} may not be changed"))?;
             Ok((object, warning))
         };
-        compute(client, ComputeKind::Evaluation, evaluation).await
+        let check = &self.user_check;
+        check.evaluate(&mut self.allowance, evaluation).await
     }
 }
 

@@ -36,7 +36,7 @@ impl ParamAccessCheck {
         }
     }
 
-    fn is_allowed(&self, user: &User, verb: &str, kind: &Value, place: (&str, &str)) -> bool {
+    async fn is_allowed(&self, user: &User, verb: &str, kind: &Value, place: (&str, &str)) -> bool {
         let api_version = text(kind, "apiVersion");
         // An unknown policy or kind may become any: the right to read everything is needed.
         let (group, version) = match api_version.split_once('/') {
@@ -59,10 +59,11 @@ impl ParamAccessCheck {
             is_resource: true,
             ..Attributes::default()
         };
-        matches!(self.authorizer.authorize(&attributes), Decision::Allow(_))
+        let decision = self.authorizer.authorize(&attributes).await;
+        matches!(decision, Decision::Allow(_))
     }
 
-    fn check_policy(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    async fn check_policy(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let kind = param_kind(&request.object);
         // Another field of the policy may be changed without the right, as long as the parameters
         // stay the same.
@@ -71,7 +72,10 @@ impl ParamAccessCheck {
             .as_ref()
             .is_some_and(|old| param_kind(old) == kind);
         // The namespace and name "*" are those of upstream's strategy.
-        if kind.is_null() || unchanged || self.is_allowed(request.user, "get", kind, ("*", "*")) {
+        if kind.is_null()
+            || unchanged
+            || self.is_allowed(request.user, "get", kind, ("*", "*")).await
+        {
             return Ok(());
         }
         let why = format!(
@@ -111,7 +115,10 @@ impl ParamAccessCheck {
         let verb = if name.is_empty() { "list" } else { "get" };
         // Without a namespace, the binding reads the parameters of all.
         let place = (text(reference, "namespace"), name);
-        if self.is_allowed(request.user, verb, param_kind(&policy), place) {
+        if self
+            .is_allowed(request.user, verb, param_kind(&policy), place)
+            .await
+        {
             return Ok(());
         }
         let why = format!(
@@ -155,7 +162,7 @@ impl Admission for ParamAccessCheck {
         }
         match request.resource {
             "validatingadmissionpolicies" | "mutatingadmissionpolicies" => {
-                self.check_policy(request)
+                self.check_policy(request).await
             }
             "validatingadmissionpolicybindings" => {
                 self.check_binding(request, "validatingadmissionpolicies")
@@ -176,6 +183,7 @@ mod tests {
     use super::*;
     use crate::params::ParamResource;
     use api_meta::Selector;
+    use apiserver_request::LocalAuthorizer;
     use apiserver_request::Observer;
     use apiserver_webhook::GroupVersionResource;
     use serde_json::json;
@@ -183,8 +191,8 @@ mod tests {
     /// Allows what is in the list: `VERB GROUP/VERSION/RESOURCE NAMESPACE/NAME`.
     struct Fake(&'static [&'static str]);
 
-    impl Authorizer for Fake {
-        fn authorize(&self, a: &Attributes) -> Decision {
+    impl LocalAuthorizer for Fake {
+        fn decide(&self, a: &Attributes) -> Decision {
             let asked = format!(
                 "{} {}/{}/{} {}/{}",
                 a.verb, a.group, a.version, a.resource, a.namespace, a.name
@@ -193,9 +201,6 @@ mod tests {
                 true => Decision::Allow(asked),
                 false => Decision::NoOpinion(asked),
             }
-        }
-        fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
-            (Vec::new(), Vec::new(), false)
         }
     }
 

@@ -17,7 +17,6 @@ use crate::validating::{Decision, Outcome, ValidatingPolicy, Verdict};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Authorizer, Objects};
 use apiserver_webhook::{Attributes, Kinds, NamespaceLabels, ObjectVersions};
-use base_task::{ComputeKind, compute};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -199,10 +198,8 @@ impl Pass<'_> {
                 check: check.clone(),
                 resource: request_resource(&versioned.request),
             };
-            let client = self.request.user.compute_client();
-            let allowance = &mut self.allowance;
-            let evaluation = || policy.evaluate(&input, allowance);
-            let outcome = compute(client, ComputeKind::Evaluation, evaluation).await;
+            let evaluation = |allowance: &mut Allowance| policy.evaluate(&input, allowance);
+            let outcome = check.evaluate(&mut self.allowance, evaluation).await;
             annotations.extend(self.apply_outcome(policy, binding, outcome));
         }
         self.namespace = Some(namespace);

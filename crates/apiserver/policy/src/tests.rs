@@ -9,7 +9,7 @@ use crate::patch::PatchObjects;
 use crate::plugin::{PolicySetup, ValidatingPolicies};
 use api_meta::{ApiError, Meta, Selector};
 use apiserver_request::{
-    Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, ObjectEvent,
+    Admission, AdmissionRequest, Attributes, Decision, GroupResource, LocalAuthorizer, ObjectEvent,
     Objects, Observer, Operation, User,
 };
 use apiserver_webhook::{GroupVersionKind, GroupVersionResource, Kinds};
@@ -166,16 +166,12 @@ impl ParamObjects for Params {
 /// Allows the verb `get`.
 struct Readers;
 
-impl Authorizer for Readers {
-    fn authorize(&self, asked: &Attributes) -> Decision {
+impl LocalAuthorizer for Readers {
+    fn decide(&self, asked: &Attributes) -> Decision {
         match asked.verb.as_str() {
             "get" => Decision::Allow(String::new()),
             _ => Decision::NoOpinion(String::new()),
         }
-    }
-
-    fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        (Vec::new(), Vec::new(), false)
     }
 }
 

@@ -20,7 +20,9 @@ mod warnings;
 pub use admission::{Admission, AdmissionRequest, Operation};
 pub use annotations::{AuditAnnotations, annotate_audit, annotate_audit_content};
 pub use authn::{Authenticator, AuthnError, Credentials, User};
-pub use authz::{Attributes, Authorizer, Decision};
+pub use authz::{
+    Attributes, Authorizer, Decision, DecisionFuture, Failure, LocalAuthorizer, UserRules,
+};
 pub use info::RequestInfo;
 pub use objects::{GroupResource, ObjectEvent, Objects, Observer};
 pub use reinvocation::{Invocations, Reinvocation};

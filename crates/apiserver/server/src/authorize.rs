@@ -10,20 +10,22 @@ use percent_encoding::percent_decode_str;
 /// First segments of kubelet paths that run a command in a container or checkpoint one.
 const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
 
-/// Authorizes the request with these attributes.
-pub fn authorize_request(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
-    check_decision(attributes, server.authz.authorize(attributes))
-}
-
 /// Authorizes the request, and records the decision in its audit events.
-pub fn authorize_and_annotate(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
-    let decision = server.authz.authorize(attributes);
+pub async fn authorize_and_annotate(
+    server: &Server,
+    attributes: &Attributes,
+) -> Result<(), ApiError> {
+    let decision = server.authz.authorize(attributes).await;
     let (decided, reason) = match &decision {
-        Decision::Allow(reason) => ("allow", reason),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => ("forbid", reason),
+        Decision::Allow(reason) => (Some("allow"), reason.as_str()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => (Some("forbid"), reason.as_str()),
+        // As upstream, without a decision: there was none.
+        Decision::Failed(_) => (None, "internal error"),
     };
-    annotate_audit("authorization.k8s.io/decision", || decided.to_owned());
-    annotate_audit("authorization.k8s.io/reason", || reason.clone());
+    if let Some(decided) = decided {
+        annotate_audit("authorization.k8s.io/decision", || decided.to_owned());
+    }
+    annotate_audit("authorization.k8s.io/reason", || reason.to_owned());
     check_decision(attributes, decision)
 }
 
@@ -33,18 +35,23 @@ fn check_decision(attributes: &Attributes, decision: Decision) -> Result<(), Api
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
             Err(forbidden_error(attributes, &reason))
         }
+        // As upstream no 403: the same request may be allowed when the webhook responds again.
+        Decision::Failed(failure) => Err(ApiError::internal(failure.error)),
     }
 }
 
 /// Authorizes the request under another verb as well.
-pub fn authorize_verb(server: &Server, context: &Context, verb: &str) -> Result<(), ApiError> {
-    authorize_request(
-        server,
-        &Attributes {
-            verb: verb.to_owned(),
-            ..request_attributes(context)
-        },
-    )
+pub async fn authorize_verb(
+    server: &Server,
+    context: &Context,
+    verb: &str,
+) -> Result<(), ApiError> {
+    let attributes = Attributes {
+        verb: verb.to_owned(),
+        ..request_attributes(context)
+    };
+    let decision = server.authz.authorize(&attributes).await;
+    check_decision(&attributes, decision)
 }
 
 /// Returns whether the request runs a command in a container. It needs `create` in addition to its

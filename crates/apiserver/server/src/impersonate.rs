@@ -61,15 +61,16 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
 }
 
 /// Returns the impersonated user with its implicit groups, if `user` may impersonate it.
-pub fn switch_user(server: &Server, user: &User, mut other: User) -> Result<User, ApiError> {
+pub async fn switch_user(server: &Server, user: &User, mut other: User) -> Result<User, ApiError> {
     // Each part needs a permission: a user with fewer groups or extras would be another one.
     for attributes in needed_attributes(user, &other) {
-        match server.authz.authorize(&attributes) {
-            Decision::Allow(_) => {}
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => {
-                return Err(forbidden_error(&attributes, &reason));
-            }
-        }
+        let reason = match server.authz.authorize(&attributes).await {
+            Decision::Allow(_) => continue,
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
+            // As upstream, also an error is a 403 here.
+            Decision::Failed(failure) => failure.reason,
+        };
+        return Err(forbidden_error(&attributes, &reason));
     }
     add_own_groups(&mut other);
     Ok(other)

@@ -10,6 +10,8 @@ mod audit;
 mod audit_flags;
 mod audit_record;
 mod authorize;
+mod authorizers;
+mod authz_flags;
 mod base64url;
 mod body;
 mod bootstrap;

@@ -18,6 +18,7 @@ pub fn respond_metrics(server: &Server) -> Response<Body> {
     server.metrics.write_activity(&mut page);
     write_stored_objects(&mut page, server);
     server.metrics.write_authentication(&mut page);
+    server.authz.write_metrics(&mut page);
     if let Some(jwt) = server.authn.jwt() {
         jwt.metrics().write_metrics(&mut page);
     }

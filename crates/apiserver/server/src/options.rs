@@ -1,6 +1,7 @@
 //! The command line: upstream's flags, with their defaults.
 
 use crate::audit_flags::AuditFlags;
+use crate::authz_flags::AuthzFlags;
 use crate::credentials::IdentityHeaders;
 use crate::durations::parse_duration;
 use crate::oidc_flags::OidcFlags;
@@ -10,7 +11,6 @@ use apiserver_authn::{
     Anonymous, LoadedConfiguration, Options as AuthnOptions, RequestHeader, ServiceAccounts,
     read_authentication_config,
 };
-use apiserver_authz::Mode;
 use apiserver_storage::StoreConfig;
 use base_telemetry::LogOptions;
 use clap::Parser;
@@ -162,9 +162,9 @@ pub struct ServerOptions {
     #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Authorizers in their order
-    #[arg(long, value_delimiter = ',', default_value = "AlwaysAllow")]
-    pub authorization_mode: Vec<String>,
+    /// Authorization.
+    #[command(flatten)]
+    pub authz: AuthzFlags,
     /// Admission plugins to enable
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
@@ -264,11 +264,16 @@ impl ServerOptions {
     }
 
     /// Returns the options of authentication. `configured` is what the file of
-    /// `--authentication-config` says about anonymous requests.
+    /// `--authentication-config` says about anonymous requests, and `allows_all` whether there is
+    /// the authorizer AlwaysAllow.
     ///
     /// # Errors
     /// A flag that can't be used.
-    pub fn authn_options(&self, configured: Option<Anonymous>) -> anyhow::Result<AuthnOptions> {
+    pub fn authn_options(
+        &self,
+        configured: Option<Anonymous>,
+        allows_all: bool,
+    ) -> anyhow::Result<AuthnOptions> {
         // Without keys no token can be verified, so that the authenticator does not exist.
         let accounts = !self.service_account_key_file.is_empty()
             || self.service_account_signing_key_file.is_some();
@@ -284,13 +289,17 @@ impl ServerOptions {
             service_accounts: accounts.then(|| self.service_accounts()).transpose()?,
             // Built with the server, because it needs connections.
             jwt: None,
-            anonymous: self.anonymous_access(configured)?,
+            anonymous: self.anonymous_access(configured, allows_all)?,
         })
     }
 
     /// Returns the paths open to anonymous requests. With AlwaysAllow there are none: every
     /// anonymous request would be allowed.
-    fn anonymous_access(&self, configured: Option<Anonymous>) -> anyhow::Result<Anonymous> {
+    fn anonymous_access(
+        &self,
+        configured: Option<Anonymous>,
+        allows_all: bool,
+    ) -> anyhow::Result<Anonymous> {
         // As upstream, neither has precedence: an operator could not tell which one protects the
         // server.
         if configured.is_some() && self.anonymous_auth.is_some() {
@@ -306,11 +315,9 @@ impl ServerOptions {
             Anonymous::Disabled
         };
         let anonymous = configured.unwrap_or(flag);
-        if anonymous != Anonymous::Disabled
-            && self.authorization_modes()?.contains(&Mode::AlwaysAllow)
-        {
+        if anonymous != Anonymous::Disabled && allows_all {
             tracing::warn!(
-                "requests without credentials are rejected, because --authorization-mode is AlwaysAllow"
+                "requests without credentials are rejected, because there is the authorizer AlwaysAllow"
             );
             return Ok(Anonymous::Disabled);
         }
@@ -395,14 +402,6 @@ impl ServerOptions {
         }
     }
 
-    /// Returns the authorization modes.
-    ///
-    /// # Errors
-    /// An unknown or repeated mode, or none at all.
-    pub fn authorization_modes(&self) -> anyhow::Result<Vec<Mode>> {
-        Ok(apiserver_authz::parse_modes(&self.authorization_mode)?)
-    }
-
     /// Returns the address for other components: the advertised one, the one to listen on, or this
     /// machine's.
     pub fn advertised_address(&self) -> IpAddr {
@@ -445,7 +444,9 @@ mod tests {
     }
 
     fn anonymous(flags: &[&str]) -> Anonymous {
-        parse(flags).anonymous_access(None).unwrap()
+        let options = parse(flags);
+        let allows_all = options.authz.authorizers().unwrap().allow_all();
+        options.anonymous_access(None, allows_all).unwrap()
     }
 
     #[test]

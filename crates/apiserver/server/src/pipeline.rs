@@ -232,7 +232,7 @@ async fn run_chain(
     audit::begin_audit(server, context).await?;
     if let Some(other) = impersonate::take_target(&mut context.headers)? {
         // From here on, every decision and every log is about the impersonated user.
-        context.user = impersonate::switch_user(server, &context.user, other)?;
+        context.user = impersonate::switch_user(server, &context.user, other).await?;
         audit_record::audit_impersonation(context);
     }
     server.response_budget.check(&context.info, &context.user)?;
@@ -240,10 +240,10 @@ async fn run_chain(
     let _seat = server.inflight.acquire_seat(context).await?;
     let attributes = request_attributes(context);
     context.flow = server.flow.classify(&attributes);
-    authorize_and_annotate(server, &attributes)?;
+    authorize_and_annotate(server, &attributes).await?;
     // Since 1.35, upstream also checks `create` for streams that begin with GET.
     if opens_stream(&context.info) && context.info.verb != "create" {
-        authorize_verb(server, context, "create")?;
+        authorize_verb(server, context, "create").await?;
     }
     if context.info.is_resource {
         context.formats = server.formats;

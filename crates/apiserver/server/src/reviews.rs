@@ -13,8 +13,9 @@ use api_codec::list::ListMeta;
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta, Status, meta::object_at};
 use apiserver_authn::user_info;
+use apiserver_authz::aggregate_errors;
 use apiserver_registry::Write;
-use apiserver_request::{Attributes, Authorizer, Decision, Operation, User};
+use apiserver_request::{Attributes, Authorizer, Decision, Failure, Operation, User};
 use http::Response;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -60,12 +61,12 @@ pub async fn respond_review(
         "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             object["status"] =
-                review_access(server, &object["spec"], review_subject(&object["spec"]))
+                review_access(server, &object["spec"], review_subject(&object["spec"])).await
         }
         // The user is the caller's, so that every user may ask without a permission to review
         // others.
         "SelfSubjectAccessReview" => {
-            object["status"] = review_access(server, &object["spec"], context.user.clone())
+            object["status"] = review_access(server, &object["spec"], context.user.clone()).await
         }
         "SelfSubjectRulesReview" => object["status"] = review_rules(server, context, &object)?,
         _ => return Err(ApiError::no_such_path()),
@@ -175,13 +176,21 @@ fn review_subject(spec: &Value) -> User {
 }
 
 /// Computes the status of an access review.
-fn review_access(server: &Server, spec: &Value, user: User) -> Value {
-    let decision = server.authz.authorize(&review_attributes(spec, user));
+async fn review_access(server: &Server, spec: &Value, user: User) -> Value {
+    let decision = server.authz.authorize(&review_attributes(spec, user)).await;
     // `denied` is for explicit denials: without it, the caller may consult its next authorizer.
-    let (allowed, denied, reason) = match decision {
-        Decision::Allow(reason) => (true, false, reason),
-        Decision::Deny(reason) => (false, true, reason),
-        Decision::NoOpinion(reason) => (false, false, reason),
+    let (allowed, denied, reason, error) = match decision {
+        Decision::Allow(reason) => (true, false, reason, None),
+        Decision::Deny(reason) => (false, true, reason, None),
+        Decision::NoOpinion(reason) => (false, false, reason, None),
+        Decision::Failed(failure) => {
+            let Failure {
+                is_denied,
+                reason,
+                error,
+            } = failure;
+            (false, is_denied, reason, Some(error))
+        }
     };
     let mut status = json!({"allowed": allowed});
     if denied {
@@ -189,6 +198,9 @@ fn review_access(server: &Server, spec: &Value, user: User) -> Value {
     }
     if !reason.is_empty() {
         status["reason"] = reason.into();
+    }
+    if let Some(error) = error {
+        status["evaluationError"] = error.into();
     }
     status
 }
@@ -298,8 +310,13 @@ fn review_rules(server: &Server, context: &Context, review: &Value) -> Result<Va
     if namespace.is_empty() {
         return Err(ApiError::bad_request("no namespace on request"));
     }
-    let (resources, paths, incomplete) = server.authz.rules(&context.user, namespace);
-    Ok(json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": incomplete}))
+    let rules = server.authz.rules(&context.user, namespace);
+    let mut status = json!({"resourceRules": rules.resources, "nonResourceRules": rules.paths,
+        "incomplete": rules.incomplete});
+    if !rules.errors.is_empty() {
+        status["evaluationError"] = aggregate_errors(&rules.errors).into();
+    }
+    Ok(status)
 }
 
 /// Responds with an empty list: ComponentStatus is deprecated and has no source here.

@@ -1,6 +1,7 @@
 //! Assembles and runs the server.
 
 use crate::aggregation::{self, Aggregation};
+use crate::authorizers::build_authz;
 use crate::bootstrap;
 use crate::bootstrap_steps::Steps;
 use crate::connect::reach::ReachPolicy;
@@ -252,10 +253,11 @@ impl<'a> Assembly<'a> {
         let objects: Arc<dyn Objects> = caches.clone();
         let loaded = options.load_authentication_config()?;
         let anonymous = loaded.as_ref().and_then(|loaded| loaded.anonymous.clone());
-        let mut authn_options = options.authn_options(anonymous)?;
+        let authorizers = options.authz.authorizers()?;
+        let mut authn_options = options.authn_options(anonymous, authorizers.allow_all())?;
         authn_options.jwt = issuers::build_tokens(options, loaded, &objects, tasks)?;
         let authn = Authn::new(authn_options, objects.clone())?;
-        let authz = Authz::new(&options.authorization_modes()?, &objects);
+        let authz = build_authz(options, authorizers, &objects, tasks)?;
         Ok(Self {
             options,
             tasks,

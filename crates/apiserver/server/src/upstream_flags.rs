@@ -58,31 +58,9 @@ const OWN: &[Unsupported] = &[
         "there is no token webhook",
     ),
     Unsupported::refused(
-        "authorization-config",
-        &[""],
-        "authorisers are given by --authorization-mode only",
-    ),
-    Unsupported::refused(
         "authorization-policy-file",
         &[""],
         "there is no ABAC authoriser",
-    ),
-    Unsupported::no_effect(
-        "authorization-webhook-cache-authorized-ttl",
-        "there is no authorisation webhook",
-    ),
-    Unsupported::no_effect(
-        "authorization-webhook-cache-unauthorized-ttl",
-        "there is no authorisation webhook",
-    ),
-    Unsupported::refused(
-        "authorization-webhook-config-file",
-        &[""],
-        "there is no authorisation webhook",
-    ),
-    Unsupported::no_effect(
-        "authorization-webhook-version",
-        "there is no authorisation webhook",
     ),
     Unsupported::no_effect(
         "cert-dir",
@@ -246,7 +224,7 @@ mod tests {
     #[test]
     fn settings_that_protect_are_not_ignored() {
         for name in [
-            "authorization-config",
+            "authorization-policy-file",
             "encryption-provider-config",
             "tls-sni-cert-key",
         ] {

@@ -15,10 +15,11 @@ pub trait ConditionCompiler: Send + Sync {
 }
 
 /// Compiled conditions; all of them must hold.
+#[async_trait::async_trait]
 pub trait Conditions: Send + Sync {
     /// Returns whether the webhook is to be called. As upstream, one condition that is false wins
-    /// over the errors of others. The evaluation may take long: call it beside the runtime's tasks.
-    fn matches(&self, input: &ConditionInput<'_>) -> ConditionVerdict;
+    /// over the errors of others.
+    async fn matches(&self, input: &ConditionInput<'_>) -> ConditionVerdict;
 }
 
 /// The outcome of match conditions.

@@ -12,7 +12,6 @@ use crate::review::build_request;
 use crate::versioned::{ObjectVersions, VersionedObjects};
 use api_meta::ApiError;
 use apiserver_request::AdmissionRequest;
-use base_task::{ComputeKind, compute};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,9 +105,7 @@ async fn match_conditions(
         old_object: &objects.old,
         user: attributes.user,
     };
-    let client = attributes.user.compute_client();
-    let evaluation = || conditions.matches(&input);
-    Some(compute(client, ComputeKind::Evaluation, evaluation).await)
+    Some(conditions.matches(&input).await)
 }
 
 /// Returns whether the webhook is to be called.

@@ -500,12 +500,18 @@ async fn start_api_server(
         "--bind-address=127.0.0.1".to_owned(),
         "--secure-port=0".to_owned(),
         format!("--port-file={}", port_file.display()),
-        "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
         "--requestheader-allowed-names=front-proxy-client".to_owned(),
     ]);
+    // The file of the other flag names the authorizers.
+    if !extra
+        .iter()
+        .any(|flag| flag.starts_with("--authorization-config="))
+    {
+        defaults.push("--authorization-mode=Node,RBAC".to_owned());
+    }
     let options = ServerOptions::try_parse_from(command_line("kube-apiserver", &defaults, extra))?;
     spawn(
         tasks,

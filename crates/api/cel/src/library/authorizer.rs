@@ -27,8 +27,9 @@ const REQUIREMENTS_PER_CHARACTER: f64 = 0.5;
 
 /// Decides on the checks of an expression. The host gives it the identity of the request.
 pub trait AuthorizerCheck: Debug + Send + Sync {
-    /// Decides on one check.
-    fn decide(&self, attributes: &CheckAttributes) -> CheckDecision;
+    /// Decides on one check. `None` if the decision has to be waited for, which no evaluation can:
+    /// it fails, and the host repeats it when the decision is known.
+    fn decide(&self, attributes: &CheckAttributes) -> Option<CheckDecision>;
 }
 
 /// Attributes of one check.
@@ -366,26 +367,33 @@ fn label_selector<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     set_attribute(values, |resource, text| resource.label_selector = text)
 }
 
-fn decide<'v>(authorizer: &Authorizer, verb: String, target: CheckTarget) -> Value<'v> {
+fn decide<'v>(
+    authorizer: &Authorizer,
+    verb: String,
+    target: CheckTarget,
+) -> Result<Value<'v>, EvalError> {
     let service_account = authorizer.service_account.clone();
     let attributes = CheckAttributes {
         service_account,
         verb,
         target,
     };
-    Value::object(Decision(authorizer.check.decide(&attributes)))
+    let decision = authorizer.check.decide(&attributes);
+    decision
+        .map(|decision| Value::object(Decision(decision)))
+        .ok_or_else(|| EvalError::message("the decision of the authorizer is not known yet"))
 }
 
 fn check_path<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let check: &PathCheck = take(values)?;
     let target = CheckTarget::Path(check.path.clone());
-    Ok(decide(&check.authorizer, take_text(values, 1)?, target))
+    decide(&check.authorizer, take_text(values, 1)?, target)
 }
 
 fn check_resource<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let check: &ResourceCheck = take(values)?;
     let target = CheckTarget::Resource(check.resource.clone());
-    Ok(decide(&check.authorizer, take_text(values, 1)?, target))
+    decide(&check.authorizer, take_text(values, 1)?, target)
 }
 
 fn allowed<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
@@ -455,13 +463,13 @@ mod tests {
     struct Echo;
 
     impl AuthorizerCheck for Echo {
-        fn decide(&self, attributes: &CheckAttributes) -> CheckDecision {
+        fn decide(&self, attributes: &CheckAttributes) -> Option<CheckDecision> {
             let allowed = attributes.verb == "get";
-            CheckDecision {
+            Some(CheckDecision {
                 allowed,
                 reason: format!("{attributes:?}"),
                 error: None,
-            }
+            })
         }
     }
 

@@ -80,7 +80,7 @@ impl NodeRestriction {
                 ));
             }
         };
-        if self.volumes_ask_for(pod, audience).await? || self.may_request(request, audience) {
+        if self.volumes_ask_for(pod, audience).await? || self.may_request(request, audience).await {
             return Ok(());
         }
         let user = &request.user.name;
@@ -152,7 +152,7 @@ impl NodeRestriction {
 
     /// Returns whether a role grants the audience. The check uses the audience as resource and the
     /// account as name.
-    fn may_request(&self, request: &AdmissionRequest<'_>, audience: &str) -> bool {
+    async fn may_request(&self, request: &AdmissionRequest<'_>, audience: &str) -> bool {
         // An administrator can grant audiences that no pod spec shows, for drivers that choose them
         // at run time.
         let attributes = Attributes {
@@ -165,6 +165,7 @@ impl NodeRestriction {
             is_resource: true,
             ..Attributes::default()
         };
-        matches!(self.0.authorizer.authorize(&attributes), Decision::Allow(_))
+        let decision = self.0.authorizer.authorize(&attributes).await;
+        matches!(decision, Decision::Allow(_))
     }
 }

@@ -61,7 +61,7 @@ pub async fn handle_apply(
         Err(error) if is_absent(&write, &error) && write.subresource.is_empty() => {
             check_creation(&write, &intent)?;
             // `patch` alone must not create objects.
-            authorize_verb(server, context, "create")?;
+            authorize_verb(server, context, "create").await?;
             (
                 201,
                 apply_as_create(server, &mut write, &intent, force).await?,

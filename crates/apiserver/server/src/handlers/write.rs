@@ -74,7 +74,7 @@ pub async fn handle_update(
                 && allows_create_on_update(resource) =>
         {
             // The request is authorized as `update` only, which must not suffice to create.
-            authorize_verb(server, context, "create")?;
+            authorize_verb(server, context, "create").await?;
             (201, create_on_update(server, &mut write, object).await?)
         }
         updated => (200, updated?),

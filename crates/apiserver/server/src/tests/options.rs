@@ -75,7 +75,8 @@ fn servers_and_certificates_of_the_store_are_required() {
 fn unknown_authorization_mode_is_an_error() {
     let modes = |text: &str| {
         let options = parse_flags(&[&format!("--authorization-mode={text}")]).unwrap();
-        options.authorization_modes().map(|modes| modes.len())
+        let found = options.authz.authorizers();
+        found.map(|found| found.specs.len())
     };
     assert_eq!(modes("Node,RBAC").unwrap(), 2);
     assert!(modes("RBAC,Maybe").is_err());
