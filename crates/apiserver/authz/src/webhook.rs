@@ -36,6 +36,9 @@ const ATTEMPTS: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
+/// Maximum size of a review in bytes. Headers and a path are much smaller; the attributes in a body
+/// of a SelfSubjectAccessReview are not, and would be held as long as a webhook is silent.
+const MAX_REVIEW: usize = 512 * 1024;
 /// Time between two log lines of one webhook: every request of a client may fail.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -89,12 +92,13 @@ impl WebhookAuthorizer {
 
     /// Evaluates the match conditions, and looks for a kept decision.
     pub fn prepare(self: &Arc<Self>, attributes: &Attributes) -> Prepared {
-        if let Some(decision) = self.check_conditions(attributes) {
+        let is_small = is_cacheable(attributes);
+        if let Some(decision) = self.check_conditions(attributes, is_small) {
             return Prepared::Decided(decision);
         }
         let spec = build_spec(attributes, self.spec.version);
         let mut key = None;
-        if self.cache.is_used() && is_cacheable(attributes) {
+        if self.cache.is_used() && is_small {
             // Equal reviews have the same text: their fields have one order.
             let digest: Key = Sha256::digest(spec.to_string()).into();
             if let Some(decision) = self.cache.find(&digest, Instant::now()) {
@@ -102,9 +106,13 @@ impl WebhookAuthorizer {
             }
             key = Some(digest);
         }
+        let review = encode_review(&spec, self.spec.version);
+        if review.len() > MAX_REVIEW {
+            return Prepared::Decided(self.deny("the attributes of the request are too large"));
+        }
         Prepared::Call(Box::new(ReviewCall {
             webhook: self.clone(),
-            review: encode_review(&spec, self.spec.version).into(),
+            review: review.into(),
             key,
             client: attributes.user.limit_name().to_owned(),
             is_system: attributes.user.is_system(),
@@ -112,12 +120,18 @@ impl WebhookAuthorizer {
     }
 
     /// Returns the decision if the webhook is not to be called.
-    fn check_conditions(&self, attributes: &Attributes) -> Option<Decision> {
+    fn check_conditions(&self, attributes: &Attributes, is_small: bool) -> Option<Decision> {
         if self.spec.conditions.is_empty() {
             return None;
         }
         let begun = Instant::now();
-        let matched = match_conditions(&self.spec.conditions, attributes);
+        let evaluate = || match_conditions(&self.spec.conditions, attributes);
+        let matched = if is_small {
+            evaluate()
+        } else {
+            // The cost of an expression grows with the attributes, which the client chooses.
+            base_task::blocking(evaluate)
+        };
         let holds = matched.as_ref().ok().copied();
         self.metrics
             .record_conditions(&self.name, holds, begun.elapsed());
@@ -140,10 +154,21 @@ impl WebhookAuthorizer {
         }
     }
 
-    /// Returns the decision of the failure policy. The error names no address.
+    /// Returns the decision of the failure policy.
     fn fail(&self, why: &str) -> Decision {
+        self.build_failure(self.spec.denies_on_error, why)
+    }
+
+    /// Returns the decision about a request that exceeds a limit. Whatever the failure policy is: a
+    /// client must not be able to skip the webhook.
+    fn deny(&self, why: &str) -> Decision {
+        self.build_failure(true, why)
+    }
+
+    /// Builds an error that names no address.
+    fn build_failure(&self, is_denied: bool, why: &str) -> Decision {
         Decision::Failed(Failure {
-            is_denied: self.spec.denies_on_error,
+            is_denied,
             reason: String::new(),
             error: format!("authorization webhook {:?}: {why}", self.name),
         })
@@ -163,7 +188,7 @@ impl ReviewCall {
     pub async fn send(self) -> Decision {
         let webhook = &*self.webhook;
         let Some(_place) = webhook.places.take(&self.client, self.is_system) else {
-            return webhook.fail("too many requests wait for its response");
+            return webhook.deny("too many requests wait for its response");
         };
         let mut wait = FIRST_WAIT;
         for attempt in 1.. {

@@ -263,7 +263,7 @@ async fn false_condition_skips_the_webhook_and_an_error_is_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_a_silent_webhook_are_bounded() {
-    let setup = Setup::new(|_| {}, |_, _| Ok(Value::Null));
+    let setup = Setup::new(|spec| spec.denies_on_error = false, |_, _| Ok(Value::Null));
     let mut waiting = futures_of(&setup, 256);
     // All are sent before the next one.
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -271,9 +271,21 @@ async fn requests_that_wait_for_a_silent_webhook_are_bounded() {
         panic!("the request was decided");
     };
     assert!(failure.error.contains("too many requests"), "{failure:?}");
+    assert!(failure.is_denied, "a client could skip the webhook");
     while waiting.join_next().await.is_some() {}
     assert_eq!(setup.calls(), 256);
     assert!(setup.authorize(&request("last")).await != Decision::Failed(failure));
+}
+
+#[tokio::test]
+async fn oversized_review_is_denied_whatever_the_failure_policy_is() {
+    let setup = Setup::new(
+        |spec| spec.denies_on_error = false,
+        |_, _| Ok(json!({"allowed": true})),
+    );
+    let decision = setup.authorize(&request(&"n".repeat(MAX_REVIEW))).await;
+    assert!(matches!(decision, Decision::Failed(failure) if failure.is_denied));
+    assert_eq!(setup.calls(), 0);
 }
 
 fn futures_of(setup: &Setup, count: usize) -> tokio::task::JoinSet<Decision> {
