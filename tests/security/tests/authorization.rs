@@ -13,6 +13,17 @@ use testkit_control_plane::{Caller, ControlPlane, Options, Reply, WebhookReply, 
 /// Longer than the interval in which the file is checked.
 const PATIENCE: Duration = Duration::from_secs(40);
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// A request for a client certificate of the user `first`.
+const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----
+MIIBATCBpwIBADBFMQ4wDAYDVQQDDAVmaXJzdDEPMA0GA1UEAwwGc2Vjb25kMRAw
+DgYDVQQKDAdncm91cC1hMRAwDgYDVQQKDAdncm91cC1iMFkwEwYHKoZIzj0CAQYI
+KoZIzj0DAQcDQgAEQJKImVzyvscbys2/oL0aHx5yQsiV1SGDW2JT+bR7aPN1nl+F
+4sb2gmFHmi6h7mKPFb449HOyeG2uZ+hQfrPgq6AAMAoGCCqGSM49BAMCA0kAMEYC
+IQDWVHcg2o86m9+EGi1k0VqQwl/S1bl63KOvNjGhke67GAIhAItUHzUfOzP0x2tO
+6kdPNdZX7wn1v5bxVtZ+eF50ew1I
+-----END CERTIFICATE REQUEST-----
+";
 
 /// A webhook over TLS on loopback.
 struct Hook(WebhookServer);
@@ -304,7 +315,7 @@ async fn webhook_decides_about_the_checks_of_admission() {
         plane.grant(user, "", rules).await;
     }
     let (jane, joe) = (plane.user("jane", None), plane.user("joe", None));
-    let group = "rbac.authorization.k8s.io";
+    let group = RBAC;
     let base = format!("/apis/{group}/v1/namespaces/default");
     let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": {"name": "r"},
         "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
@@ -325,9 +336,25 @@ async fn webhook_decides_about_the_checks_of_admission() {
         .expect_success();
     assert!(hook.count("joe escalate roles") > 0 && hook.count("joe bind roles") > 0);
 
+    check_approval(&plane, &jane, &joe).await;
     check_policy(&plane, &jane, &joe).await;
     // Asked once for each user: the decision is kept, and the expression is evaluated again.
     assert_eq!(hook.count("joe publish configmaps"), 1);
+}
+
+async fn check_approval(plane: &ControlPlane, jane: &Caller, joe: &Caller) {
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let mut request = json!({"apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest", "metadata": {"name": "c"},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"],
+            "request": STANDARD.encode(SIGNING_REQUEST)}});
+    let created = plane.admin().post(path, &request).await.expect_success();
+    request["metadata"] = created.json()["metadata"].clone();
+    request["status"] = json!({"conditions": [{"type": "Approved", "status": "True",
+        "reason": "Test", "message": ""}]});
+    let path = format!("{path}/c/approval");
+    joe.put(&path, &request).await.expect_status(403);
+    jane.put(&path, &request).await.expect_success();
 }
 
 async fn check_policy(plane: &ControlPlane, jane: &Caller, joe: &Caller) {
@@ -359,6 +386,40 @@ async fn check_policy(plane: &ControlPlane, jane: &Caller, joe: &Caller) {
         assert!(begun.elapsed() < PATIENCE, "{}", reply.text());
     }
     jane.post(maps, &config_map("jane")).await.expect_success();
+    check_match_condition(plane, jane, joe).await;
+}
+
+/// Calls an unreachable admission webhook for users without the right alone.
+async fn check_match_condition(plane: &ControlPlane, jane: &Caller, joe: &Caller) {
+    let group = "admissionregistration.k8s.io";
+    let check = "!authorizer.group('').resource('secrets').check('publish').allowed()";
+    let configuration = json!({"apiVersion": format!("{group}/v1"),
+        "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "guard"},
+        "webhooks": [{"name": "guard.example.com", "sideEffects": "None", "timeoutSeconds": 1,
+            "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "matchConditions": [{"name": "may-not", "expression": check}],
+            "rules": [{"apiGroups": [RBAC], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["roles"]}]}]});
+    let path = format!("/apis/{group}/v1/validatingwebhookconfigurations");
+    plane
+        .admin()
+        .post(&path, &configuration)
+        .await
+        .expect_success();
+    let path = format!("/apis/{}/v1/namespaces/default/roles", RBAC);
+    let role = |name: &str| {
+        json!({"apiVersion": format!("{}/v1", RBAC), "kind": "Role",
+            "metadata": {"name": name}, "rules": []})
+    };
+    let begun = Instant::now();
+    for number in 0.. {
+        let reply = joe.post(&path, &role(&format!("joe-{number}"))).await;
+        if reply.status == 500 {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{}", reply.text());
+    }
+    jane.post(&path, &role("jane")).await.expect_success();
 }
 
 /// A webhook that fails is an error with the policy Deny, and skipped with NoOpinion. Its address
@@ -380,7 +441,7 @@ async fn failed_webhook_never_allows_more_than_the_others() {
         // The match condition excludes this user.
         plane.user("mary", None).get(maps).await.expect_success();
         assert!(hook.0.received().is_empty());
-        let group = "rbac.authorization.k8s.io";
+        let group = RBAC;
         let subject = json!([{"op": "add", "path": "/subjects/-",
             "value": {"apiGroup": group, "kind": "User", "name": "jane"}}]);
         let path = format!("/apis/{group}/v1/namespaces/default/rolebindings/test-mary");
@@ -557,4 +618,37 @@ async fn webhook_of_the_flags_is_asked_in_its_place() {
     };
     let error = ControlPlane::try_start(&both).await.err();
     assert!(error.is_some(), "a file and flags together are refused");
+}
+
+/// The policies of ABAC allow what they name, and a file with a misspelt field stops the start.
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_of_a_file_allow_what_they_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policies.jsonl");
+    let policy = |spec: Value| {
+        json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy",
+            "spec": spec})
+        .to_string()
+    };
+    let reader = json!({"user": "jane", "namespace": "default", "resource": "configmaps",
+        "readonly": true});
+    std::fs::write(&path, policy(reader)).unwrap();
+    let file = format!("--authorization-policy-file={}", path.display());
+    let mode = "--authorization-mode=Node,RBAC,ABAC";
+    let plane = ControlPlane::start_with_flags(&[mode, &file]).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let jane = plane.user("jane", None);
+    jane.get(maps).await.expect_success();
+    jane.post(maps, &config_map("m")).await.expect_status(403);
+    jane.get("/api/v1/configmaps").await.expect_status(403);
+    plane.user("joe", None).get(maps).await.expect_status(403);
+
+    let misspelt = json!({"user": "jane", "namespace": "*", "resource": "*", "readOnly": true});
+    std::fs::write(&path, policy(misspelt)).unwrap();
+    let options = Options {
+        api_server: vec![mode.to_owned(), file],
+        ..Options::default()
+    };
+    let error = ControlPlane::try_start(&options).await.err();
+    assert!(error.is_some(), "the misspelt field is ignored");
 }

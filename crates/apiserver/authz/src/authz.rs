@@ -1,5 +1,6 @@
 //! The authorizer of the server: a chain that a changed configuration replaces.
 
+use crate::abac::{Abac, PolicyFileError};
 use crate::chain::{Chain, Member};
 use crate::config::{AuthorizerSpec, LoadedConfig, load_content};
 use crate::fixed::{AlwaysAllow, AlwaysDeny};
@@ -16,6 +17,7 @@ use arc_swap::ArcSwap;
 use base_task::CancellationToken;
 use base_telemetry::MetricsPage;
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +33,12 @@ pub enum AuthzError {
         #[source]
         source: ConfigError,
     },
+    /// The policies of ABAC.
+    #[error(transparent)]
+    Policies(#[from] PolicyFileError),
+    /// ABAC without policies.
+    #[error("the authorizer ABAC needs --authorization-policy-file")]
+    NoPolicyFile,
     /// An authorizer that is only possible from the start.
     #[error(
         "the authorizer {0} is not allowed if it was not enabled when the server started; restart \
@@ -40,6 +48,20 @@ pub enum AuthzError {
     /// An authorizer that may not be removed while the server runs.
     #[error("missing required types: {0}; restart the server to remove them")]
     Missing(String),
+}
+
+/// The parts that an authorizer is built of.
+pub struct AuthzSetup<'a> {
+    /// The authorizers in order.
+    pub authorizers: &'a [AuthorizerSpec],
+    /// The watch caches.
+    pub objects: &'a Arc<dyn Objects>,
+    /// Opens connections to webhooks.
+    pub connections: Arc<dyn ConnectServer>,
+    /// The policies of ABAC.
+    pub policy_file: Option<&'a Path>,
+    /// The metrics of the configuration file, if there is one.
+    pub config_metrics: Option<Arc<ConfigMetrics>>,
 }
 
 /// The authorizers in order. The first one with an opinion decides.
@@ -52,6 +74,7 @@ pub struct Authz {
 struct Parts {
     rbac: Option<Arc<Rbac>>,
     node: Option<Arc<NodeAuthorizer>>,
+    abac: Option<Arc<Abac>>,
     /// Every request may be allowed. Only from the start: requests without credentials are then
     /// rejected.
     allows_all: bool,
@@ -64,26 +87,29 @@ struct Parts {
 
 impl Authz {
     /// Builds the chain after the group `system:masters`, which is always allowed; subscribes it to
-    /// `objects`. `server_id` is the identity of the server in the metrics of a configuration file.
+    /// the watch caches.
     ///
     /// # Errors
-    /// The server of a webhook can't be used.
-    pub fn new(
-        authorizers: &[AuthorizerSpec],
-        objects: &Arc<dyn Objects>,
-        connections: Arc<dyn ConnectServer>,
-        config_metrics: Option<Arc<ConfigMetrics>>,
-    ) -> Result<Arc<Authz>, AuthzError> {
+    /// The server of a webhook or the policies of ABAC can't be used.
+    pub fn new(setup: AuthzSetup<'_>) -> Result<Arc<Authz>, AuthzError> {
+        let authorizers = setup.authorizers;
         let has = |mode| authorizers.iter().any(|spec| spec.mode == mode);
         let modes = authorizers.iter().map(|spec| spec.mode);
+        let abac = match (has(Mode::Abac), setup.policy_file) {
+            (false, _) => None,
+            (true, Some(path)) => Some(Arc::new(Abac::read_file(path)?)),
+            (true, None) => return Err(AuthzError::NoPolicyFile),
+        };
+        let objects = &**setup.objects;
         let parts = Parts {
-            rbac: has(Mode::Rbac).then(|| Rbac::observing(&**objects)),
-            node: has(Mode::Node).then(|| NodeAuthorizer::observing(&**objects)),
+            rbac: has(Mode::Rbac).then(|| Rbac::observing(objects)),
+            node: has(Mode::Node).then(|| NodeAuthorizer::observing(objects)),
+            abac,
             allows_all: has(Mode::AlwaysAllow),
             required: modes.filter(|mode| *mode != Mode::Webhook).collect(),
-            connections,
+            connections: setup.connections,
             metrics: Arc::default(),
-            config_metrics,
+            config_metrics: setup.config_metrics,
         };
         let chain = ArcSwap::new(parts.build_chain(authorizers)?);
         Ok(Arc::new(Authz { chain, parts }))
@@ -181,6 +207,7 @@ impl Parts {
             }
             (Mode::Rbac, _) => self.rbac.clone().ok_or_else(missing)?,
             (Mode::Node, _) => self.node.clone().ok_or_else(missing)?,
+            (Mode::Abac, _) => self.abac.clone().ok_or_else(missing)?,
             (Mode::AlwaysAllow, _) if !self.allows_all => return Err(missing()),
             (Mode::AlwaysAllow, _) => Arc::new(AlwaysAllow),
             // A webhook without its settings is not built by this crate. It allows nothing.

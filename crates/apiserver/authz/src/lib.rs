@@ -1,10 +1,11 @@
-//! Authorization: RBAC, the Node authorizer, webhooks, their chain, the bootstrap roles, and the
-//! check that prevents privilege escalation.
+//! Authorization: RBAC, the Node authorizer, ABAC, webhooks, their chain, the bootstrap roles, and
+//! the check that prevents privilege escalation.
 //!
 //! Invariant: a decision uses indexes in memory, which observers of the watch caches maintain, and
 //! holds no lock for long. Only a webhook does IO, and only if no earlier authorizer and no kept
 //! decision has decided. `Authz::new` builds the chain of a configuration and subscribes it.
 
+mod abac;
 mod authz;
 pub mod bootstrap;
 mod chain;
@@ -18,7 +19,8 @@ mod node;
 mod rbac;
 mod webhook;
 
-pub use authz::{Authz, AuthzError};
+pub use abac::{Abac, PolicyFileError};
+pub use authz::{Authz, AuthzError, AuthzSetup};
 pub use config::{AuthorizerSpec, ConfigReadError, LoadedConfig, read_authorization_config};
 pub use escalation::EscalationCheck;
 pub use fixed::{AlwaysAllow, PrivilegedGroup};

@@ -15,12 +15,15 @@ pub enum Mode {
     AlwaysDeny,
     /// A server that reviews requests.
     Webhook,
+    /// ABAC: the policies of a file.
+    Abac,
 }
 
 /// Each mode with its name.
-const MODES: [(&str, Mode); 5] = [
+const MODES: [(&str, Mode); 6] = [
     ("AlwaysAllow", Mode::AlwaysAllow),
     ("AlwaysDeny", Mode::AlwaysDeny),
+    ("ABAC", Mode::Abac),
     ("Webhook", Mode::Webhook),
     ("RBAC", Mode::Rbac),
     ("Node", Mode::Node),

@@ -4,7 +4,7 @@ use crate::authz_flags::Authorizers;
 use crate::bootstrap::identity::Identity;
 use crate::options::ServerOptions;
 use crate::webhooks::build_resolver;
-use apiserver_authz::{Authz, WebhookConnections};
+use apiserver_authz::{Authz, AuthzSetup, WebhookConnections};
 use apiserver_config::ConfigMetrics;
 use apiserver_request::Objects;
 use base_task::Tasks;
@@ -17,7 +17,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 /// Builds the authorizer of the server, and follows the file.
 ///
 /// # Errors
-/// The server of a webhook can't be used.
+/// The server of a webhook or the policies of ABAC can't be used.
 pub fn build_authz(
     options: &ServerOptions,
     authorizers: Authorizers,
@@ -30,7 +30,13 @@ pub fn build_authz(
     };
     let metrics = || ConfigMetrics::new("authorization", Identity::of_host().name());
     let metrics = authorizers.file.is_some().then(|| Arc::new(metrics()));
-    let authz = Authz::new(&authorizers.specs, objects, Arc::new(connections), metrics)?;
+    let authz = Authz::new(AuthzSetup {
+        authorizers: &authorizers.specs,
+        objects,
+        connections: Arc::new(connections),
+        policy_file: options.authz.policy_file(),
+        config_metrics: metrics,
+    })?;
     if let Some(file) = authorizers.file {
         let shutdown = tasks.shutdown().clone();
         let follow = authz.clone().follow_config(file, RELOAD_INTERVAL, shutdown);

@@ -6,19 +6,22 @@ use apiserver_authz::{
     AuthorizerSpec, LoadedConfig, Mode, ReviewVersion, WebhookSpec, parse_modes,
     read_authorization_config,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The flags of authorization. Those that exclude a file are optional, so that a given flag differs
 /// from a default.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct AuthzFlags {
-    /// Authorizers in their order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default
-    /// AlwaysAllow without --authorization-config)
+    /// Authorizers in their order: Node, RBAC, Webhook, ABAC, AlwaysAllow, AlwaysDeny
+    /// (default AlwaysAllow without --authorization-config)
     #[arg(long, value_delimiter = ',')]
     authorization_mode: Vec<String>,
-    /// File with the authorizers, instead of the other flags of authorization
+    /// File with the authorizers, instead of the modes and the webhook of the flags
     #[arg(long)]
     authorization_config: Option<PathBuf>,
+    /// File with the policies of the mode ABAC, one JSON object a line
+    #[arg(long)]
+    authorization_policy_file: Option<PathBuf>,
     /// Kubeconfig with the server of the mode Webhook
     #[arg(long)]
     authorization_webhook_config_file: Option<PathBuf>,
@@ -54,6 +57,23 @@ impl AuthzFlags {
     /// # Errors
     /// An unknown or repeated mode, flags that exclude each other, or a file that can't be used.
     pub fn authorizers(&self) -> anyhow::Result<Authorizers> {
+        let found = self.find_authorizers()?;
+        let has_abac = found.specs.iter().any(|spec| spec.mode == Mode::Abac);
+        if self.authorization_policy_file.is_some() && !has_abac {
+            bail!(
+                "cannot specify --authorization-policy-file without mode ABAC; add it to the \
+                 authorizers"
+            );
+        }
+        Ok(found)
+    }
+
+    /// Returns the file with the policies of ABAC.
+    pub fn policy_file(&self) -> Option<&Path> {
+        self.authorization_policy_file.as_deref()
+    }
+
+    fn find_authorizers(&self) -> anyhow::Result<Authorizers> {
         let Some(path) = &self.authorization_config else {
             let specs = self.flag_authorizers()?;
             return Ok(Authorizers { specs, file: None });
@@ -206,6 +226,7 @@ mod tests {
                 "--authorization-webhook-cache-authorized-ttl=-1s",
             ],
             &["--authorization-config=/missing"],
+            &["--authorization-policy-file=/p"],
             &[
                 "--authorization-config=/missing",
                 "--authorization-mode=RBAC",

@@ -57,11 +57,6 @@ const OWN: &[Unsupported] = &[
         "authentication-token-webhook-version",
         "there is no token webhook",
     ),
-    Unsupported::refused(
-        "authorization-policy-file",
-        &[""],
-        "there is no ABAC authoriser",
-    ),
     Unsupported::no_effect(
         "cert-dir",
         "no certificate is made; --tls-cert-file gives it",
@@ -224,7 +219,7 @@ mod tests {
     #[test]
     fn settings_that_protect_are_not_ignored() {
         for name in [
-            "authorization-policy-file",
+            "authentication-token-webhook-config-file",
             "encryption-provider-config",
             "tls-sni-cert-key",
         ] {
