@@ -1,7 +1,7 @@
 //! Documents of extension servers.
 
 use api_openapi::{RemotePaths, RemotePathsError};
-use apiserver_webhook::ServiceName;
+use apiserver_webhook_client::ServiceName;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
