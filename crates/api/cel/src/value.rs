@@ -446,6 +446,9 @@ impl Eq for Key<'_> {}
 pub enum Map<'v> {
     /// Computed entries.
     Values(Arc<BTreeMap<Key<'v>, Value<'v>>>),
+    /// Entries, and the value of each key that is not among them. Such a key is not in the map for
+    /// the operator `in`.
+    WithDefault(Arc<BTreeMap<Key<'v>, Value<'v>>>, Arc<Value<'v>>),
     /// An object that the expression has created: the name of its type, and its fields.
     Struct(Arc<str>, Arc<BTreeMap<Key<'v>, Value<'v>>>),
     /// A JSON object and its schema.
@@ -459,7 +462,9 @@ impl<'v> Map<'v> {
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match self {
-            Map::Values(entries) | Map::Struct(_, entries) => entries.len(),
+            Map::Values(entries) | Map::Struct(_, entries) | Map::WithDefault(entries, _) => {
+                entries.len()
+            }
             Map::Json(fields, _) => fields.len(),
         }
     }
@@ -481,14 +486,26 @@ impl<'v> Map<'v> {
     pub fn get(&self, key: &Key<'v>) -> Option<Value<'v>> {
         match (self, key) {
             (Map::Values(entries) | Map::Struct(_, entries), key) => entries.get(key).cloned(),
+            (Map::WithDefault(entries, default), key) => {
+                Some(entries.get(key).unwrap_or(default).clone())
+            }
             (Map::Json(..), Key::String(name)) => self.get_field(name),
             (Map::Json(..), _) => None,
+        }
+    }
+
+    /// Returns whether a key is in the map.
+    pub fn contains_key(&self, key: &Key<'v>) -> bool {
+        match self {
+            Map::WithDefault(entries, _) => entries.contains_key(key),
+            _ => self.get(key).is_some(),
         }
     }
 
     /// Returns the value of a field, or of a key that is a string.
     pub fn get_field(&self, name: &str) -> Option<Value<'v>> {
         match self {
+            Map::WithDefault(..) => self.get(&Key::String(Text::Shared(name.into()))),
             Map::Values(entries) | Map::Struct(_, entries) => entries
                 .get(&Key::String(Text::Shared(name.into())))
                 .cloned(),
@@ -525,7 +542,9 @@ impl<'v> Map<'v> {
     /// Returns the keys. Those of an object with a schema are escaped field names.
     pub fn keys(&self) -> Vec<Key<'v>> {
         match self {
-            Map::Values(entries) | Map::Struct(_, entries) => entries.keys().cloned().collect(),
+            Map::Values(entries) | Map::Struct(_, entries) | Map::WithDefault(entries, _) => {
+                entries.keys().cloned().collect()
+            }
             Map::Json(fields, _) if self.object_schema().is_some() => fields
                 .keys()
                 .filter_map(|name| escaping::escape(name))

@@ -9,7 +9,7 @@ use crate::library::Library;
 use crate::macros::BIND;
 use crate::program::Environment;
 use crate::types::Type;
-use crate::value::{Key, Text, Value};
+use crate::value::{Key, Map, Text, Value};
 
 use super::create_base;
 use super::shape::{Shape, ShapeTypes};
@@ -77,7 +77,9 @@ pub fn create_device(
                 .collect();
             (key(&domain), Value::map(values))
         });
-        Value::map(domains.collect())
+        let empty = Arc::new(Value::map(BTreeMap::new()));
+        // Expressions read a domain without asking whether the device has it.
+        Value::Map(Map::WithDefault(Arc::new(domains.collect()), empty))
     };
     Value::map(BTreeMap::from([
         (key("driver"), Value::string(driver)),
@@ -143,6 +145,10 @@ mod tests {
             "device.attributes['dra.example.com'].version.isGreaterThan(semver('1.0.0'))",
             "device.capacity['dra.example.com'].memory.compareTo(quantity('1Gi')) > 0",
             "cel.bind(dra, device.attributes['dra.example.com'], dra.model != 'b')",
+            "device.attributes['unknown'].size() == 0 && device.capacity['unknown'].size() == 0",
+            "!('unknown' in device.attributes) && !has(device.attributes['unknown'].model)",
+            "device.attributes['unknown'].?model.orValue('none') == 'none'",
+            "!device.attributes.exists(domain, domain == 'unknown')",
         ] {
             let program = environment.compile(source).unwrap();
             let mut budget = Budget::new(SELECTOR_LIMIT);

@@ -109,7 +109,7 @@ fn find_key<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match arguments {
         [key, Value::Map(map)] => {
             // A value that can't be a key is in no map, which is no error.
-            let found = Key::from_value(key).is_some_and(|key| map.get(&key).is_some());
+            let found = Key::from_value(key).is_some_and(|key| map.contains_key(&key));
             Ok(Value::Bool(found))
         }
         _ => Err(EvalError::NoSuchOverload),
