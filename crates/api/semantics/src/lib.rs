@@ -10,6 +10,7 @@
 
 pub mod cases;
 pub mod cron;
+pub mod devices;
 pub mod endpoints;
 pub mod nodes;
 pub mod owners;

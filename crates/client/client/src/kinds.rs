@@ -11,7 +11,8 @@ use k8s_openapi::api::{
     certificates::v1 as certificates, certificates::v1beta1 as certificates_v1beta1,
     coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
     networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
-    storage::v1 as storage, storagemigration::v1beta1 as storagemigration,
+    resource::v1 as resource, storage::v1 as storage,
+    storagemigration::v1beta1 as storagemigration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::{Error, Value};
@@ -57,6 +58,7 @@ decode_and_encode! {
     networking::IPAddress,
     networking::NetworkPolicy, networking::ServiceCIDR, node::RuntimeClass,
     policy::PodDisruptionBudget, rbac::ClusterRole,
-    rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding, storage::StorageClass,
+    rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding, resource::DeviceClass,
+    resource::ResourceClaim, resource::ResourceClaimTemplate, resource::ResourceSlice, storage::StorageClass,
     storage::VolumeAttributesClass, storagemigration::StorageVersionMigration,
 }

@@ -184,6 +184,8 @@ pub struct Workers {
     concurrent_service_syncs: usize,
     #[arg(long, value_name = "N", default_value_t = 5)]
     concurrent_disruption_syncs: usize,
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    concurrent_resourceclaim_syncs: usize,
     #[arg(long, value_name = "N", default_value_t = 5)]
     concurrent_validating_admission_policy_status_syncs: usize,
 }
@@ -210,6 +212,7 @@ impl Options {
             "serviceaccount-token-controller" => w.concurrent_serviceaccount_token_syncs,
             "service-lb-controller" => w.concurrent_service_syncs,
             "disruption-controller" => w.concurrent_disruption_syncs,
+            "resourceclaim-controller" => w.concurrent_resourceclaim_syncs,
             "validatingadmissionpolicy-status-controller" => {
                 w.concurrent_validating_admission_policy_status_syncs
             }

@@ -161,6 +161,11 @@ const TABLE: &[Row] = &[
         |s, _, n| controllers_volumes::add_ephemeral_volume_controller(s, n),
     ),
     row(
+        "resourceclaim-controller",
+        &["resource-claim-controller"],
+        |s, _, n| controllers_devices::add_resource_claim_controller(s, n),
+    ),
+    row(
         "certificatesigningrequest-approving-controller",
         &["csrapproving"],
         |s, _, _| controllers_certificates::add_csr_approver(s),
@@ -327,7 +332,6 @@ const ABSENT: &[(&str, &[&str])] = &[
         &["persistentvolume-expander"],
     ),
     ("podgroup-protection-controller", &[]),
-    ("resourceclaim-controller", &["resource-claim-controller"]),
     ("resourcepoolstatusrequest-controller", &[]),
     ("selinux-warning-controller", &[]),
     (

@@ -54,10 +54,6 @@ const OWN: &[Unsupported] = &[
         "concurrent-ephemeralvolume-syncs",
         "two ephemeral volumes are worked at once",
     ),
-    Unsupported::no_effect(
-        "concurrent-resourceclaim-syncs",
-        "resource claims are not made from templates",
-    ),
     Unsupported::no_effect("controller-shutdown-timeout", "controllers have 5 s to end"),
     Unsupported::no_effect("configure-cloud-routes", CLOUD),
     Unsupported::no_effect(
