@@ -154,7 +154,10 @@ impl PodView for NamespaceView<'_> {
     }
 
     fn owned_claims(&self, uid: &str) -> Vec<Arc<ResourceClaim>> {
-        self.caches.claims.by_index(BY_OWNER, uid)
+        let mut owned = self.caches.claims.by_index(BY_OWNER, uid);
+        // A reference from another namespace names no owner, whatever its UID.
+        owned.retain(|claim| claim.namespace() == self.namespace);
+        owned
     }
 
     fn template(&self, name: &str) -> Option<Arc<ResourceClaimTemplate>> {
