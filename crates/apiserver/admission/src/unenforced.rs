@@ -19,8 +19,8 @@ const TAINT_RULES: &str =
 const POD_CERTIFICATES: &str = "stored but has no effect in pods: kubelets do not request such \
                                 certificates, and no signer of Ironclad issues them";
 
-const DEVICES: &str = "stored but has no effect: no component allocates devices, and kubelets refuse pods with \
-                       resource claims";
+const DEVICES: &str = "stored, and the scheduler allocates devices by it, but kubelets refuse pods with resource claims: \
+                       they do not call the plugins of drivers";
 
 const POOL_REQUESTS: &str =
     "stored but has no effect: no component writes its status or deletes it";

@@ -7,7 +7,10 @@ use client::{Client, Event, Informer, ListParams, Object, ObjectExt, Store};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
-use scheduler_framework::{ClaimView, Cluster, WaitingPods};
+use scheduler_devices::DeviceView;
+use scheduler_framework::{ClaimView, Cluster, ClusterEvent, WaitingPods};
+
+use crate::devices::DeviceStores;
 
 const NAMESPACE: &str = "namespace";
 const CLASS: &str = "class";
@@ -24,6 +27,7 @@ pub(crate) struct Stores {
 #[derive(Default)]
 pub(crate) struct ClusterView {
     stores: OnceLock<Stores>,
+    devices: DeviceStores,
     waiting: WaitingPods,
 }
 
@@ -33,22 +37,23 @@ fn by_namespace<K: Object + k8s_openapi::Resource>(client: &Client) -> Informer<
 }
 
 impl ClusterView {
-    /// Starts the informers; `changed` is called for changes of storage objects.
+    /// Starts the informers; `notify` is called for changes that may help a pod.
     pub(crate) fn start_informers<F>(
         &self,
         client: &Client,
         tasks: &base_task::Tasks,
-        changed: F,
+        notify: F,
     ) -> Option<&Stores>
     where
-        F: Fn() + Clone + Send + Sync + 'static,
+        F: Fn(ClusterEvent) + Clone + Send + Sync + 'static,
     {
-        fn notify_on_change<K, F: Fn()>(changed: F) -> impl Fn(Event<K>) {
-            move |_| changed()
+        fn notify_on_change<K, F: Fn(ClusterEvent)>(notify: F) -> impl Fn(Event<K>) {
+            move |_| notify(ClusterEvent::StorageChanged)
         }
+        self.devices.start_informers(client, tasks, &notify);
         let stores = Stores {
             claims: Informer::new(client.api(), ListParams::new())
-                .on_event(notify_on_change(changed.clone()))
+                .on_event(notify_on_change(notify.clone()))
                 .spawn(tasks),
             volumes: Informer::new(client.api(), ListParams::new())
                 .index(CLASS, |volume: &PersistentVolume| {
@@ -58,10 +63,10 @@ impl ClusterView {
                         .and_then(|spec| spec.storage_class_name.clone());
                     vec![class.unwrap_or_default()]
                 })
-                .on_event(notify_on_change(changed.clone()))
+                .on_event(notify_on_change(notify.clone()))
                 .spawn(tasks),
             classes: Informer::new(client.api(), ListParams::new())
-                .on_event(notify_on_change(changed))
+                .on_event(notify_on_change(notify))
                 .spawn(tasks),
             budgets: by_namespace(client).spawn(tasks),
             services: by_namespace(client)
@@ -136,6 +141,10 @@ impl Cluster for ClusterView {
                     .all(|(key, value)| labels.get(key) == Some(value))
         };
         selectors.filter(selects).collect()
+    }
+
+    fn device_view(&self) -> &dyn DeviceView {
+        &self.devices
     }
 
     fn waiting_pods(&self) -> WaitingPods {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use api_semantics::resources::is_resize_infeasible;
 use client::{Client, Event, Informer, ListParams, ObjectExt, Store};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, Namespace, Node, NodeStatus, Pod, PodStatus,
+    Container, ContainerStatus, Namespace, Node, NodeStatus, Pod, PodResourceClaimStatus, PodStatus,
 };
 use scheduler_framework::cycle::PodNominator;
 use scheduler_framework::{ClusterEvent, NodeInfo, PodInfo, Rejection};
@@ -139,8 +139,14 @@ fn pods_differ(old: &Pod, new: &Pod) -> bool {
         || old.metadata.labels != new.metadata.labels
         || old.is_deleting() != new.is_deleting()
         || is_resize_infeasible(old) != is_resize_infeasible(new)
+        || generated_claims(old) != generated_claims(new)
         || resizes_differ(old.status.as_ref(), new.status.as_ref())
         || nominated(old) != nominated(new)
+}
+
+/// Returns the names of the claims that were generated for a pod.
+fn generated_claims(pod: &Pod) -> Option<&Vec<PodResourceClaimStatus>> {
+    pod.status.as_ref()?.resource_claim_statuses.as_ref()
 }
 
 fn resizes_differ(old: Option<&PodStatus>, new: Option<&PodStatus>) -> bool {
@@ -268,7 +274,9 @@ fn handle_unassigned_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Ar
 
 /// Returns whether the change could make the pod itself schedulable.
 fn differs_in_spec(old: &Pod, new: &Pod) -> bool {
-    old.spec != new.spec || old.metadata.labels != new.metadata.labels
+    old.spec != new.spec
+        || old.metadata.labels != new.metadata.labels
+        || generated_claims(old) != generated_claims(new)
 }
 
 fn handle_deleted_pod(scheduler: &Scheduler, last: &Arc<Pod>) {

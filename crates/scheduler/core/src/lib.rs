@@ -8,6 +8,7 @@ mod binding;
 pub mod cache;
 mod cluster;
 mod config;
+mod devices;
 mod flags;
 mod handlers;
 mod metrics;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use api_meta::text::truncate_text;
 use client::events::Recorder;
-use client::{Client, DeleteParams, Patch, Result, object_reference};
+use client::{Client, DeleteParams, ObjectExt, Patch, Result, object_reference};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use scheduler_framework::{Eviction, PodInfo};
 use serde_json::{Value, json};
@@ -122,6 +123,20 @@ impl OutcomeWriter {
             && let Err(error) = self.patch_status(pod, patch).await
         {
             tracing::debug!(pod = pod.metadata.name, %error, "the status could not be written");
+        }
+    }
+
+    /// Frees the devices of claims, unless they have changed since the plugin read them.
+    pub(crate) async fn deallocate_claims(&self, claims: &[Arc<ResourceClaim>]) {
+        for claim in claims {
+            let mut free = ResourceClaim::clone(claim);
+            if let Some(status) = &mut free.status {
+                (status.allocation, status.devices, status.reserved_for) = (None, None, None);
+            }
+            let api = self.client.namespaced::<ResourceClaim>(claim.namespace());
+            if let Err(error) = api.update_status(&free).await {
+                tracing::debug!(claim = claim.key(), %error, "the claim could not be deallocated");
+            }
         }
     }
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use client::Client;
 use scheduler_framework::{Cluster, ExtensionPoints, Profile};
-use scheduler_plugins::{DefaultBinder, VolumeBinder, default_plugins, plugin_registry};
+use scheduler_plugins::{
+    DefaultBinder, DynamicResourceBinder, VolumeBinder, default_plugins, plugin_registry,
+};
 use serde_json::Value;
 
 use crate::config::{Configuration, PluginSet, Plugins, ProfileConfig};
@@ -170,8 +172,17 @@ fn build_profile(
         (entry.make)(args, cluster, &mut points)
             .map_err(|problem| anyhow!("arguments of plugin {:?}: {problem}", entry.name))?;
     }
-    // These two need a client, so they are not in the registry.
+    // These need a client, so they are not in the registry.
     points.add_plugin(VolumeBinder::with_client(client.clone(), cluster.clone()));
+    let devices = args
+        .get("DynamicResources")
+        .copied()
+        .unwrap_or(&Value::Null);
+    let devices = DynamicResourceBinder::with_client(client.clone(), cluster.clone(), devices);
+    points.add_plugin(
+        devices
+            .map_err(|problem| anyhow!("arguments of plugin \"DynamicResources\": {problem}"))?,
+    );
     points.add_plugin(DefaultBinder::with_client(client.clone()));
     // Before plugins are removed, since a disabled plugin is no mistake.
     check_points(&config.plugins, &points)?;
@@ -267,10 +278,11 @@ mod tests {
         let made =
             from("profiles: [{plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}}]")
                 .unwrap();
-        assert!(made[0].points.post_filter.is_empty());
+        let names = made[0].points.post_filter.iter().map(|entry| entry.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["DynamicResources"]);
         assert!(from("{}").unwrap()[0].points.filter.len() > 8);
         // A plugin that is not implemented may be disabled.
-        from("profiles: [{plugins: {multiPoint: {disabled: [{name: DynamicResources}]}}}]")
+        from("profiles: [{plugins: {multiPoint: {disabled: [{name: VolumeRestrictions}]}}}]")
             .unwrap();
     }
 

@@ -11,7 +11,7 @@ use client::election::{self, LeaderConfig};
 use client::events::Recorder;
 use client::{Client, Config};
 use component::{Check, DelegatedAccess, Endpoints, HttpVersions};
-use scheduler_framework::{Cluster, ClusterEvent};
+use scheduler_framework::Cluster;
 
 use crate::cluster::ClusterView;
 use crate::config::Configuration;
@@ -155,9 +155,7 @@ async fn run_scheduler(flags: Flags, shutdown: CancellationToken) -> anyhow::Res
     let scheduler = build_scheduler(&config, delays, &client, &view, &tasks)?;
     let woken = scheduler.clone();
     // After the scheduler is built: the handlers of these informers use its queue.
-    view.start_informers(&client, &tasks, move || {
-        woken.queue.move_pods(ClusterEvent::StorageChanged)
-    });
+    view.start_informers(&client, &tasks, move |event| woken.queue.move_pods(event));
     // Informers run without leadership, too, so that a standby takes over with warm caches.
     let watched = Arc::new(handlers::start_informers(&scheduler, &client, &tasks));
     let open = flags.access.authorization_always_allow_paths.clone();

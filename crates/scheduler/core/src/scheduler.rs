@@ -193,6 +193,7 @@ impl Scheduler {
         tracing::debug!(pod = pod.key(), message, "no node fits");
         let evictions = fit_error.post_filter_result.evict;
         let preempting = !evictions.is_empty();
+        let idle = fit_error.post_filter_result.deallocate;
         // Requeued before the status is written. The write may take seconds, and events in between
         // must not be lost.
         self.queue.requeue_failed(
@@ -208,6 +209,7 @@ impl Scheduler {
         self.tasks
             .spawn_isolated("outcome of an attempt", async move {
                 let node = nominate.as_deref();
+                this.writer.deallocate_claims(&idle).await;
                 if preempting {
                     this.run_preemption(&pod, node.unwrap_or_default(), &evictions, &message)
                         .await;

@@ -183,7 +183,6 @@ pub(crate) const MISSING_PLUGINS: &[(&str, &str)] = &[
         "the volumes that a node can attach are not counted",
     ),
     ("VolumeZone", "zone labels of volumes are ignored"),
-    ("DynamicResources", "resource claims are not allocated"),
     (
         "NodeDeclaredFeatures",
         "features that nodes declare are ignored",

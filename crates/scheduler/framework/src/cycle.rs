@@ -422,9 +422,10 @@ fn run_post_filters(
     // After an error no filter result is complete, so victims might be evicted for nothing.
     if error.is_none() {
         for entry in &feasibility.profile.points.post_filter {
-            post_filter_result = entry
+            let next = entry
                 .plugin
                 .post_filter(state, pod, &diagnosis, feasibility);
+            post_filter_result = merge_post_filter_results(post_filter_result, next);
             if post_filter_result
                 .nominate
                 .as_deref()
@@ -444,6 +445,18 @@ fn run_post_filters(
         post_filter_result,
         error,
     }
+}
+
+/// Adds the result of a further plugin: what it nominates counts, and all claims and messages.
+fn merge_post_filter_results(
+    before: PostFilterResult,
+    mut next: PostFilterResult,
+) -> PostFilterResult {
+    next.deallocate.splice(0..0, before.deallocate);
+    let messages = [before.message, next.message];
+    let messages = messages.into_iter().filter(|message| !message.is_empty());
+    next.message = messages.collect::<Vec<_>>().join(" ");
+    next
 }
 
 fn choose_node(

@@ -41,6 +41,17 @@ pub enum ClusterEvent {
     NamespaceChanged,
     /// A claim, volume or storage class was added or changed.
     StorageChanged,
+    /// A ResourceClaim was added, changed or deleted.
+    ResourceClaimChanged {
+        /// Its namespace.
+        namespace: Arc<str>,
+        /// Its name.
+        name: Arc<str>,
+        /// It no longer has the devices that it had.
+        freed: bool,
+    },
+    /// A ResourceSlice or DeviceClass was added, changed or deleted.
+    DevicesChanged,
 }
 
 /// A kind of event. A plugin lists the kinds that may help the pods it rejected.
@@ -68,6 +79,10 @@ pub enum EventKind {
     NamespaceChanged,
     /// A claim, volume or storage class was added or changed.
     StorageChanged,
+    /// A ResourceClaim was added, changed or deleted.
+    ResourceClaimChanged,
+    /// A ResourceSlice or DeviceClass was added, changed or deleted.
+    DevicesChanged,
 }
 
 impl EventKind {
@@ -84,6 +99,8 @@ impl EventKind {
         Self::PodUpdated,
         Self::NamespaceChanged,
         Self::StorageChanged,
+        Self::ResourceClaimChanged,
+        Self::DevicesChanged,
     ];
 }
 
@@ -111,6 +128,8 @@ impl ClusterEvent {
             Self::PodUpdated { .. } => kind == EventKind::PodUpdated,
             Self::NamespaceChanged => kind == EventKind::NamespaceChanged,
             Self::StorageChanged => kind == EventKind::StorageChanged,
+            Self::ResourceClaimChanged { .. } => kind == EventKind::ResourceClaimChanged,
+            Self::DevicesChanged => kind == EventKind::DevicesChanged,
         }
     }
 }

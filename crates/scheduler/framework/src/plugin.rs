@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use crate::diagnosis::{Diagnosis, Rejection};
 use crate::node::NodeInfo;
@@ -92,6 +93,8 @@ pub struct PostFilterResult {
     pub nominate: Option<String>,
     /// Pods to evict.
     pub evict: Vec<Eviction>,
+    /// Claims whose devices are to be freed, as the plugin read them.
+    pub deallocate: Vec<Arc<ResourceClaim>>,
     /// Message for the event and the condition.
     pub message: String,
 }

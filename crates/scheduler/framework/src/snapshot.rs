@@ -4,11 +4,12 @@
 //! changed.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
+use scheduler_devices::{DeviceView, NoDevices};
 
 use crate::node::{Images, NodeInfo};
 use crate::waiting::WaitingPods;
@@ -38,6 +39,12 @@ pub trait Cluster: Send + Sync {
     fn claim_view(&self) -> &dyn ClaimView;
     /// Returns label selectors of the Services that select pods with these labels.
     fn service_selectors(&self, namespace: &str, labels: &Labels) -> Vec<Labels>;
+
+    /// Returns read access to ResourceClaims and devices.
+    fn device_view(&self) -> &dyn DeviceView {
+        static NO_DEVICES: LazyLock<NoDevices> = LazyLock::new(NoDevices::default);
+        &*NO_DEVICES
+    }
 
     /// Returns the pods in a Permit wait, for a plugin that decides later.
     fn waiting_pods(&self) -> WaitingPods {

@@ -57,6 +57,7 @@ impl Plugin for DefaultPreemption {
 
 fn build_result(message: impl Into<String>, nominate: Option<String>) -> PostFilterResult {
     PostFilterResult {
+        deallocate: Vec::new(),
         nominate,
         evict: Vec::new(),
         message: format!("preemption: {}", message.into()),
@@ -228,6 +229,7 @@ impl PostFilter for DefaultPreemption {
             node: best.node.to_string(),
         };
         PostFilterResult {
+            deallocate: Vec::new(),
             nominate: Some(best.node.to_string()),
             evict: best.victims.into_iter().map(evict).collect(),
             message: String::new(),

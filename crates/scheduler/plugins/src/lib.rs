@@ -5,6 +5,7 @@
 mod balanced_allocation;
 mod default_binder;
 mod default_preemption;
+mod dynamic_resources;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;
@@ -23,5 +24,6 @@ mod testing;
 mod volume_binding;
 
 pub use default_binder::DefaultBinder;
+pub use dynamic_resources::DynamicResourceBinder;
 pub use registry::{Entry, default_plugins, plugin_registry};
 pub use volume_binding::VolumeBinder;

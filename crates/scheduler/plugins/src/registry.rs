@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::balanced_allocation::BalancedAllocation;
 use crate::default_preemption::DefaultPreemption;
+use crate::dynamic_resources::DynamicResources;
 use crate::image_locality::ImageLocality;
 use crate::inter_pod_affinity::InterPodAffinity;
 use crate::node_affinity::NodeAffinity;
@@ -56,6 +57,8 @@ pub fn plugin_registry() -> Vec<Entry> {
         plugin_entry::<VolumeBinding>(),
         plugin_entry::<PodTopologySpread>(),
         plugin_entry::<InterPodAffinity>(),
+        // Before preemption: an idle claim is freed before a pod is evicted.
+        plugin_entry::<DynamicResources>(),
         plugin_entry::<DefaultPreemption>(),
         plugin_entry::<BalancedAllocation>(),
         plugin_entry::<ImageLocality>(),
@@ -68,7 +71,7 @@ pub fn default_plugins() -> Vec<(&'static str, i64)> {
         // Upstream's weights: what users ask for explicitly outweighs what the scheduler prefers by
         // itself.
         "TaintToleration" => 3,
-        "NodeAffinity" | "PodTopologySpread" | "InterPodAffinity" => 2,
+        "NodeAffinity" | "PodTopologySpread" | "InterPodAffinity" | "DynamicResources" => 2,
         _ => 1,
     };
     let names = plugin_registry().into_iter().map(|entry| entry.name);
@@ -91,6 +94,7 @@ mod tests {
             ("NodeAffinity", 2),
             ("PodTopologySpread", 2),
             ("InterPodAffinity", 2),
+            ("DynamicResources", 2),
             ("NodeResourcesFit", 1),
             ("NodeResourcesBalancedAllocation", 1),
             ("ImageLocality", 1),

@@ -7,6 +7,7 @@ mod bootstrap_tokens;
 mod custom_resources;
 mod daemonsets;
 mod deployments;
+mod devices;
 mod discovery;
 mod endpoints;
 mod garbage_collection;

@@ -6,12 +6,12 @@
 use integration_tests::{Components, Test, find_condition, node, pod_with};
 use serde_json::{Value, json};
 
-async fn start() -> Test {
+pub(crate) async fn start() -> Test {
     Test::start(Components::All).await
 }
 
 /// Creates a ready node with one CPU, 1 GiB and these labels; returns its name.
-async fn create_node(test: &Test, stem: &str, labels: Value) -> String {
+pub(crate) async fn create_node(test: &Test, stem: &str, labels: Value) -> String {
     let name = test.name(stem);
     let mut all = json!({"kubernetes.io/hostname": name, "test": test.namespace});
     all.as_object_mut()
@@ -37,7 +37,7 @@ async fn create_node(test: &Test, stem: &str, labels: Value) -> String {
 }
 
 /// Returns a pod for the nodes of the test, with these fields of its spec.
-fn pod_for(test: &Test, name: &str, fields: Value) -> Value {
+pub(crate) fn pod_for(test: &Test, name: &str, fields: Value) -> Value {
     let toleration = json!({"key": "test", "operator": "Equal", "value": test.namespace});
     let mut spec = json!({"nodeSelector": {"test": test.namespace}, "tolerations": [toleration]});
     spec.as_object_mut()
@@ -50,12 +50,12 @@ fn with_cpu(cpu: &str) -> Value {
     json!({"containers": [{"name": "c", "image": "example.com/c:1", "resources": {"requests": {"cpu": cpu}}}]})
 }
 
-async fn create(test: &Test, pod: &Value) {
+pub(crate) async fn create(test: &Test, pod: &Value) {
     test.create(&test.core("pods"), pod).await;
 }
 
 /// Waits until a pod has a node; returns the node's name.
-async fn wait_until_scheduled(test: &Test, name: &str) -> String {
+pub(crate) async fn wait_until_scheduled(test: &Test, name: &str) -> String {
     let path = test.core(&format!("pods/{name}"));
     let pod = test
         .wait_until(&path, "scheduled", |pod| {
@@ -66,7 +66,7 @@ async fn wait_until_scheduled(test: &Test, name: &str) -> String {
 }
 
 /// Waits until the scheduler has found no node for a pod, with this part of the message.
-async fn wait_until_unschedulable(test: &Test, name: &str, part: &str) {
+pub(crate) async fn wait_until_unschedulable(test: &Test, name: &str, part: &str) {
     let path = test.core(&format!("pods/{name}"));
     let what = format!("unschedulable because {part}");
     let pod = test
