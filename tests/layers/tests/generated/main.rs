@@ -21,7 +21,7 @@ struct ProtoFiles {
     generated: &'static str,
 }
 
-const ALL: [ProtoFiles; 3] = [
+const ALL: [ProtoFiles; 4] = [
     ProtoFiles {
         folder: "proto/etcd",
         files: &["kv", "auth", "rpc", "lock", "election"],
@@ -33,6 +33,12 @@ const ALL: [ProtoFiles; 3] = [
         files: &["api", "containerd_events"],
         shares_buffer: false,
         generated: "crates/proto/cri/src/generated",
+    },
+    ProtoFiles {
+        folder: "proto/plugins",
+        files: &["registration", "dra_v1", "dra_v1beta1"],
+        shares_buffer: false,
+        generated: "crates/proto/plugins/src/generated",
     },
     ProtoFiles {
         folder: "crates/kv/raft/proto",
