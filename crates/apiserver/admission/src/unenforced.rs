@@ -19,15 +19,12 @@ const TAINT_RULES: &str =
 const POD_CERTIFICATES: &str = "stored but has no effect in pods: kubelets do not request such \
                                 certificates, and no signer of Ironclad issues them";
 
-const DEVICES: &str = "stored, and the scheduler allocates devices by it, but kubelets refuse pods with resource claims: \
-                       they do not call the plugins of drivers";
-
 const POOL_REQUESTS: &str =
     "stored but has no effect: no component writes its status or deletes it";
 const GROUPS: &str = "stored but has no effect: each pod is scheduled alone";
 
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 13] = [
+const KINDS: [(&str, &str, &str); 9] = [
     ("networking.k8s.io", "networkpolicies", NETWORK),
     ("coordination.k8s.io", "leasecandidates", CANDIDATES),
     (
@@ -41,16 +38,12 @@ const KINDS: [(&str, &str, &str); 13] = [
         "podcertificaterequests",
         POD_CERTIFICATES,
     ),
-    ("resource.k8s.io", "deviceclasses", DEVICES),
     ("resource.k8s.io", "devicetaintrules", TAINT_RULES),
-    ("resource.k8s.io", "resourceclaims", DEVICES),
-    ("resource.k8s.io", "resourceclaimtemplates", DEVICES),
     (
         "resource.k8s.io",
         "resourcepoolstatusrequests",
         POOL_REQUESTS,
     ),
-    ("resource.k8s.io", "resourceslices", DEVICES),
     ("scheduling.k8s.io", "podgroups", GROUPS),
     ("scheduling.k8s.io", "workloads", GROUPS),
 ];

@@ -11,6 +11,7 @@ use base_task::Tasks;
 use client::{Client, Store, events::Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
+use node_devices::Devices;
 use node_runtime::Runtime;
 use node_runtime::v1::{RuntimeHandler, StatusResponse};
 use parking_lot::RwLock;
@@ -34,6 +35,8 @@ pub(crate) struct KubeletContext {
     pub(crate) objects: Objects,
     pub(crate) services: Option<Store<Service>>,
     pub(crate) cgroups: Cgroups,
+    /// Devices of the pods' ResourceClaims.
+    pub(crate) devices: Devices,
     pub(crate) capacity: BTreeMap<String, Quantity>,
     pub(crate) allocatable: BTreeMap<String, Quantity>,
     pub(crate) least_oom_score: i64,

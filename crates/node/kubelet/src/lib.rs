@@ -13,6 +13,7 @@ mod cgroups;
 mod config;
 mod context;
 mod cri_config;
+mod devices;
 mod housekeeping;
 mod images;
 mod metrics;

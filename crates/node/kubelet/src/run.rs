@@ -7,7 +7,7 @@ use crate::node::{self, Machine};
 use crate::serving::Serving;
 use crate::volumes::Objects;
 use crate::worker::{Message, Workers};
-use crate::{certificates, housekeeping, images, pleg, sources};
+use crate::{certificates, devices, housekeeping, images, pleg, sources};
 use anyhow::Context;
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, ServerTls};
@@ -15,6 +15,7 @@ use client::{Client, Config, Informer, ListParams, events::Recorder};
 use component::{Endpoints, SelfSignedError};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Service;
+use node_devices::Devices;
 use node_runtime::Runtime;
 use node_server::{Access, AccessOptions, Server};
 use parking_lot::RwLock;
@@ -186,6 +187,7 @@ pub(crate) fn new_context(
     let cgroups = Cgroups::new(settings.cgroup_root.as_deref(), settings.pod_pids)
         .context("can't make the pods' cgroups: run as root with a writable /sys/fs/cgroup, or with --simulated")?;
     let capacity = node::measure_capacity(&settings);
+    let devices = Devices::open(&settings.root_dir.join("prepared_claims.json"))?;
     let services = client
         .as_ref()
         .map(|c| Informer::<Service>::new(c.api(), ListParams::new()).spawn(tasks));
@@ -207,6 +209,7 @@ pub(crate) fn new_context(
         client,
         services,
         cgroups,
+        devices,
         workers,
         features: RwLock::default(),
         static_pod_removed: Notify::new(),
@@ -282,6 +285,10 @@ fn start_tasks(kubelet: &Arc<KubeletContext>, client: Option<Client>, machine: M
             sources::files::follow_manifests(kubelet.clone(), folder),
         );
     }
+    kubelet.tasks.spawn_critical(
+        "plugins of devices",
+        devices::follow_plugins(kubelet.clone()),
+    );
     kubelet
         .tasks
         .spawn_critical("runtime events", pleg::follow_runtime(kubelet.clone()));

@@ -17,17 +17,29 @@ fn class_of(test: &Test) -> String {
     test.name("class")
 }
 
-fn driver_of(test: &Test) -> String {
+pub(crate) fn driver_of(test: &Test) -> String {
     format!("{}.example.com", test.namespace)
 }
 
-fn claims(test: &Test) -> String {
+pub(crate) fn claims(test: &Test) -> String {
     test.group(RESOURCE, "resourceclaims")
 }
 
 /// Creates the class, a template for one device of it, and a node with each of these numbers of
 /// devices. Returns the names of the nodes.
 async fn create_devices(test: &Test, counts: &[usize]) -> Vec<String> {
+    create_class(test).await;
+    let mut nodes = Vec::new();
+    for (index, count) in counts.iter().enumerate() {
+        let node = create_node(test, &format!("node{index}"), json!({})).await;
+        create_slice(test, &node, *count).await;
+        nodes.push(node);
+    }
+    nodes
+}
+
+/// Creates the class of a test, and the template `one` for one device of it.
+pub(crate) async fn create_class(test: &Test) {
     let expression = format!("device.driver == '{}'", driver_of(test));
     let class = json!({"apiVersion": RESOURCE, "kind": "DeviceClass",
         "metadata": {"name": class_of(test)}, "spec": {"selectors": [{"cel": {"expression": expression}}]}});
@@ -37,20 +49,18 @@ async fn create_devices(test: &Test, counts: &[usize]) -> Vec<String> {
         "metadata": {"name": "one"}, "spec": {"spec": claim_spec(test)}});
     let templates = test.group(RESOURCE, "resourceclaimtemplates");
     test.create(&templates, &template).await;
-    let mut nodes = Vec::new();
-    for (index, count) in counts.iter().enumerate() {
-        let node = create_node(test, &format!("node{index}"), json!({})).await;
-        let devices: Vec<_> = (0..*count)
-            .map(|i| json!({"name": format!("device-{i}")}))
-            .collect();
-        let slice = json!({"apiVersion": RESOURCE, "kind": "ResourceSlice",
-            "metadata": {"name": format!("{node}-slice")}, "spec": {"driver": driver_of(test), "nodeName": node,
-                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices}});
-        test.create("/apis/resource.k8s.io/v1/resourceslices", &slice)
-            .await;
-        nodes.push(node);
-    }
-    nodes
+}
+
+/// Creates a pool with this number of devices on a node.
+pub(crate) async fn create_slice(test: &Test, node: &str, count: usize) {
+    let devices: Vec<_> = (0..count)
+        .map(|i| json!({"name": format!("device-{i}")}))
+        .collect();
+    let slice = json!({"apiVersion": RESOURCE, "kind": "ResourceSlice",
+        "metadata": {"name": test.name(node)}, "spec": {"driver": driver_of(test), "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices}});
+    test.create("/apis/resource.k8s.io/v1/resourceslices", &slice)
+        .await;
 }
 
 fn claim_spec(test: &Test) -> Value {
@@ -69,7 +79,7 @@ fn pod_with_claim(test: &Test, name: &str, kind: &str, claim: &str) -> Value {
 }
 
 /// Returns the name of the claim that was made for a pod.
-async fn generated_claim(test: &Test, pod: &str) -> String {
+pub(crate) async fn generated_claim(test: &Test, pod: &str) -> String {
     let status =
         |pod: &Value| pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].clone();
     let path = test.core(&format!("pods/{pod}"));

@@ -16,6 +16,7 @@ mod kubelet_certificates;
 mod namespaces;
 mod pods;
 mod policies;
+mod prepared_devices;
 mod quota;
 mod scheduling;
 mod service_cidrs;

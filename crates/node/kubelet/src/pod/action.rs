@@ -6,6 +6,10 @@ use crate::pod::Nanos;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodAction {
     SetUpVolumes,
+    /// Prepare the devices of the pod's claims.
+    PrepareDevices,
+    /// Release them, since no container runs any more.
+    ReleaseDevices,
     CreateSandbox {
         attempt: u32,
     },
@@ -29,4 +33,15 @@ pub(crate) enum PodAction {
     CompleteTermination,
     /// Plan again at this time.
     WakeAt(Nanos),
+}
+
+impl PodAction {
+    /// Returns the action, or a wake-up if its time has not come.
+    pub(crate) fn due_at(self, not_before: Nanos, now: Nanos) -> PodAction {
+        if not_before > now {
+            PodAction::WakeAt(not_before)
+        } else {
+            self
+        }
+    }
 }

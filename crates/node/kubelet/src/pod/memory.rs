@@ -47,6 +47,8 @@ pub(crate) struct StopRequest {
 pub(crate) enum Work {
     Volumes,
     Sandbox,
+    /// Preparation or release of the devices of claims.
+    Devices,
     /// Start or stop of a container.
     Container(String),
 }
@@ -60,6 +62,12 @@ pub(crate) struct Memory {
     pub(crate) volumes_ready: bool,
     pub(crate) volumes_retry: Retry,
     pub(crate) sandbox_retry: Retry,
+    /// The devices of the pod's claims are prepared.
+    pub(crate) devices_ready: bool,
+    pub(crate) devices_retry: Retry,
+    /// The devices are released after the containers have stopped.
+    pub(crate) devices_released: bool,
+    pub(crate) release_retry: Retry,
     pub(crate) lifecycle: PodLifecycle,
     /// Reason why a resize is infeasible on this node.
     pub(crate) infeasible: Option<String>,
@@ -96,6 +104,10 @@ impl Memory {
         match work {
             Work::Volumes => self.volumes_retry.record_panic(now),
             Work::Sandbox => self.sandbox_retry.record_panic(now),
+            Work::Devices => {
+                self.devices_retry.record_panic(now);
+                self.release_retry.record_panic(now);
+            }
             Work::Container(name) => self.entry(name).backoff.record_panic(now),
         }
         self.busy.remove(work);

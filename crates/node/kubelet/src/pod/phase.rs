@@ -6,8 +6,22 @@ use super::spec::{self, Role};
 use super::view::CriState;
 use crate::pod::facts::Facts;
 
-/// Returns the phase.
+/// Returns the phase. It becomes final only after the devices of claims are released: with a final
+/// phase the claims lose their reservation, and another pod may get the devices.
 pub(crate) fn compute_phase(facts: Facts<'_>) -> &'static str {
+    let phase = compute_own_phase(facts);
+    let is_final = matches!(phase, "Succeeded" | "Failed");
+    let set_by_client = matches!(
+        facts.memory.lifecycle.cause(),
+        Some(TerminationCause::SetByClient { .. })
+    );
+    if is_final && facts.holds_devices() && !set_by_client {
+        return compute_open_phase(facts);
+    }
+    phase
+}
+
+fn compute_own_phase(facts: Facts<'_>) -> &'static str {
     let cause = facts.memory.lifecycle.cause();
     let terminated = facts.memory.lifecycle.is_terminated();
     match cause {
@@ -38,6 +52,11 @@ pub(crate) fn compute_phase(facts: Facts<'_>) -> &'static str {
     if terminated {
         return "Failed";
     }
+    compute_open_phase(facts)
+}
+
+/// Returns the phase of a pod that has not completed.
+fn compute_open_phase(facts: Facts<'_>) -> &'static str {
     if !is_initialized(facts) {
         return "Pending";
     }

@@ -48,6 +48,14 @@ fn plan_running(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
             actions,
         );
     }
+    // Before the sandbox: the runtime may need the devices for it.
+    if facts.holds_devices() && !facts.memory.devices_ready {
+        if !facts.memory.busy.contains(&Work::Devices) {
+            let not_before = facts.memory.devices_retry.not_before();
+            push_at(facts, not_before, PodAction::PrepareDevices, actions);
+        }
+        return;
+    }
     // Every container needs the namespaces of the sandbox.
     let Some(sandbox) = facts.observed.sandbox() else {
         return push_sandbox(facts, actions);
@@ -90,11 +98,7 @@ fn is_starting(facts: Facts<'_>, container: &Container, actions: &[PodAction]) -
 
 /// Adds `action` if its time has come, else a wake-up at that time.
 fn push_at(facts: Facts<'_>, not_before: Nanos, action: PodAction, actions: &mut Vec<PodAction>) {
-    actions.push(if not_before > facts.now {
-        PodAction::WakeAt(not_before)
-    } else {
-        action
-    });
+    actions.push(action.due_at(not_before, facts.now));
 }
 
 fn push_sandbox(facts: Facts<'_>, actions: &mut Vec<PodAction>) {

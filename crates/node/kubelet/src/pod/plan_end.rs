@@ -47,6 +47,11 @@ pub(crate) fn plan_termination(
         Some(ready) => actions.push(PodAction::StopSandbox {
             id: ready.id.clone(),
         }),
+        // Before the pod counts as terminated: then its devices are given to other pods.
+        None if facts.holds_devices() => {
+            let not_before = facts.memory.release_retry.not_before();
+            actions.push(PodAction::ReleaseDevices.due_at(not_before, facts.now));
+        }
         None => actions.push(PodAction::CompleteTermination),
     }
 }

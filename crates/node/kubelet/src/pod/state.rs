@@ -131,6 +131,7 @@ impl PodState {
     /// Allows what waits for changed volumes or environment to be tried at once.
     pub(crate) fn retry_changed_inputs(&mut self) {
         self.memory.volumes_retry.allow_now();
+        self.memory.devices_retry.allow_now();
         for memory in self.memory.containers.values_mut() {
             if memory
                 .waiting

@@ -4,6 +4,7 @@
 
 mod conditions;
 mod containers;
+mod devices;
 mod initialization;
 mod status;
 mod termination;

@@ -22,6 +22,8 @@ impl PodWorker {
                 self.report_backoff();
             }
             PodAction::SetUpVolumes => executor.set_up_volumes(state),
+            PodAction::PrepareDevices => executor.prepare_devices(state),
+            PodAction::ReleaseDevices => executor.release_devices(state),
             PodAction::CreateSandbox { attempt } => executor.create_sandbox(state, attempt),
             PodAction::StopSandbox { id } => executor.stop_sandbox(state, id),
             PodAction::Start { name, attempt } => executor.start_container(state, name, attempt),

@@ -149,6 +149,29 @@ impl Executor {
         });
     }
 
+    /// Prepares the devices of the pod's claims.
+    pub(crate) fn prepare_devices(&mut self, state: &mut PodState) {
+        let (kubelet, pod) = (self.kubelet.clone(), state.pod.clone());
+        let abort = self.abort_starts.clone();
+        self.begin_work(state, Work::Devices, async move {
+            tokio::select! {
+                () = abort.cancelled() => JobResult::DevicesPrepared(None),
+                result = crate::devices::prepare_devices(&kubelet, &pod) => {
+                    JobResult::DevicesPrepared(Some(result))
+                }
+            }
+        });
+    }
+
+    /// Releases the devices of the pod's claims.
+    pub(crate) fn release_devices(&mut self, state: &mut PodState) {
+        let (kubelet, uid) = (self.kubelet.clone(), state.uid.clone());
+        self.begin_work(state, Work::Devices, async move {
+            let released = kubelet.devices.release_pod(&uid).await;
+            JobResult::DevicesReleased(released.map_err(|error| error.to_string()))
+        });
+    }
+
     /// Returns whether the volumes must be set up once more, and resets that.
     pub(crate) fn take_volumes_outdated(&mut self) -> bool {
         std::mem::take(&mut self.volumes_outdated)

@@ -29,6 +29,8 @@ impl PodWorker {
     fn apply_result(&mut self, result: JobResult) -> bool {
         match result {
             JobResult::VolumesSetUp(result) => self.apply_volumes(result),
+            JobResult::DevicesPrepared(result) => self.apply_devices(result),
+            JobResult::DevicesReleased(result) => self.apply_devices_released(result),
             JobResult::SandboxCreated(result) => return self.apply_sandbox(result),
             JobResult::SandboxStopped(result) => {
                 self.state.memory.busy.remove(&Work::Sandbox);
@@ -109,6 +111,42 @@ impl PodWorker {
         }
         if outdated {
             self.refresh_volumes();
+        }
+    }
+
+    fn apply_devices(&mut self, result: Option<Result<(), String>>) {
+        let about = build_reference(&self.state.pod, None);
+        let memory = &mut self.state.memory;
+        memory.busy.remove(&Work::Devices);
+        match result {
+            None => {}
+            Some(Ok(())) => {
+                memory.devices_ready = true;
+                memory.devices_retry.record_success();
+            }
+            Some(Err(why)) => {
+                memory.devices_retry.record_failure(VOLUMES, now());
+                let text = format!("Failed to prepare dynamic resources: {why}");
+                self.kubelet
+                    .recorder
+                    .warning(&about, "FailedPrepareDynamicResources", text);
+            }
+        }
+    }
+
+    fn apply_devices_released(&mut self, result: Result<(), String>) {
+        let memory = &mut self.state.memory;
+        memory.busy.remove(&Work::Devices);
+        match result {
+            Ok(()) => memory.devices_released = true,
+            Err(why) => {
+                memory.release_retry.record_failure(VOLUMES, now());
+                tracing::warn!(
+                    pod = spec::full_name(&self.state.pod),
+                    error = why,
+                    "devices can't be released; trying again"
+                );
+            }
         }
     }
 

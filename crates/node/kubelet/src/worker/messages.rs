@@ -43,6 +43,9 @@ pub(crate) enum Message {
 pub(crate) enum JobResult {
     /// None if the job was aborted because the pod terminates.
     VolumesSetUp(Option<Result<Volumes, String>>),
+    /// None if the job was aborted because the pod terminates.
+    DevicesPrepared(Option<Result<(), String>>),
+    DevicesReleased(Result<(), String>),
     SandboxCreated(Result<Sandbox, String>),
     SandboxStopped(Result<(), String>),
     ContainerStart {

@@ -21,7 +21,7 @@ use crate::worker::runtime_handler::read_runtime_handler;
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
 use node_probes::{CheckResult, resolve_hook_handler};
-use node_runtime::v1::{ContainerConfig, Image, Mount, PodSandboxConfig};
+use node_runtime::v1::{CdiDevice, ContainerConfig, Image, Mount, PodSandboxConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -212,9 +212,12 @@ impl Start {
         // Sub-paths are bind-mounted here and not with the volumes, because subPathExpr needs the
         // environment.
         let mounts = base_task::blocking(|| build_mounts(&sources)).map_err(config_error)?;
-        let config = self
+        let mut config = self
             .build_config(spec, image, environment, mounts)
             .map_err(config_error)?;
+        let devices = self.kubelet.devices.list_cdi_devices(&self.pod, spec);
+        let devices = devices.map_err(|error| config_error(error.to_string()))?;
+        config.cdi_devices = devices.into_iter().map(|name| CdiDevice { name }).collect();
         let sandbox = base_task::blocking(|| {
             self.create_log_dir()?;
             self.sandbox_config()

@@ -74,13 +74,6 @@ fn find_unsupported_volume(pod: &Pod) -> Option<&'static str> {
 }
 
 fn find_unsupported_container(pod: &Pod) -> Option<&'static str> {
-    if spec::read_spec(pod)
-        .resource_claims
-        .as_ref()
-        .is_some_and(|claims| !claims.is_empty())
-    {
-        return Some("dynamic resource allocation (resourceClaims)");
-    }
     if list_containers(pod).any(|c| c.volume_devices.is_some_and(|d| !d.is_empty())) {
         return Some("raw block volumes (volumeDevices)");
     }
@@ -177,7 +170,7 @@ mod tests {
             ),
             (
                 json!({"containers": plain, "resourceClaims": [{"name": "gpu"}]}),
-                unsupported,
+                None,
             ),
             (
                 json!({"containers": plain, "securityContext": {"supplementalGroupsPolicy": "Strict"}}),

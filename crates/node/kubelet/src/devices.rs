@@ -1,0 +1,100 @@
+//! ResourceClaims of pods: reads them from the API server, has their devices prepared, and follows
+//! the plugins of drivers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api_semantics::devices::{ClaimName, claim_name, claims_of_pod, is_generated_for};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use node_runtime::FolderWatch;
+
+use crate::context::KubeletContext;
+
+/// Folder beneath the kubelet's in which plugins put their sockets.
+const REGISTRATION: &str = "plugins_registry";
+/// Delay after a plugin did not answer: it may have made its socket a moment too early.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Prepares the devices of a pod's claims.
+pub(crate) async fn prepare_devices(kubelet: &KubeletContext, pod: &Pod) -> Result<(), String> {
+    // A restarted kubelet needs no API server for the pods that it finds running.
+    if kubelet.devices.is_prepared(pod) {
+        return Ok(());
+    }
+    let claims = read_claims(kubelet, pod).await?;
+    let prepared = kubelet.devices.prepare_pod(pod, &claims).await;
+    prepared.map_err(|error| error.to_string())
+}
+
+async fn read_claims(kubelet: &KubeletContext, pod: &Pod) -> Result<Vec<ResourceClaim>, String> {
+    let client = kubelet.client.as_ref();
+    let client = client.ok_or("resource claims need an API server, and none is configured")?;
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let api = client.namespaced::<ResourceClaim>(namespace);
+    let mut claims = Vec::new();
+    for entry in claims_of_pod(pod) {
+        let (name, generated) = match claim_name(pod, entry) {
+            ClaimName::NotNeeded => continue,
+            ClaimName::Named(name) => (name, false),
+            ClaimName::Generated(name) => (name, true),
+            ClaimName::NotGenerated => {
+                return Err(format!(
+                    "the ResourceClaim of {:?} is not created yet",
+                    entry.name
+                ));
+            }
+            ClaimName::Unknown => {
+                return Err(format!(
+                    "{:?} names neither a claim nor a template",
+                    entry.name
+                ));
+            }
+        };
+        let read = api.get(name).await;
+        let claim = read.map_err(|error| format!("ResourceClaim {namespace}/{name}: {error}"))?;
+        if generated && !is_generated_for(&claim, pod) {
+            return Err(format!(
+                "ResourceClaim {namespace}/{name} was not created for the pod"
+            ));
+        }
+        claims.push(claim);
+    }
+    Ok(claims)
+}
+
+/// Registers plugins as their sockets appear.
+pub(crate) async fn follow_plugins(kubelet: Arc<KubeletContext>) {
+    let folder = kubelet.settings.root_dir.join(REGISTRATION);
+    let watch = base_task::blocking(|| {
+        std::fs::create_dir_all(&folder).and_then(|()| FolderWatch::new(&folder))
+    });
+    let mut watch = match watch {
+        Ok(watch) => watch,
+        Err(error) => {
+            tracing::warn!(folder = %folder.display(), %error, "plugins of devices are not noticed");
+            return kubelet.tasks.shutdown().cancelled().await;
+        }
+    };
+    let mut failed = kubelet.devices.plugins().scan_folder(&folder).await;
+    loop {
+        tokio::select! {
+            () = kubelet.tasks.shutdown().cancelled() => return,
+            () = watch.changed() => {}
+            () = tokio::time::sleep(AGAIN), if failed => {}
+        }
+        failed = kubelet.devices.plugins().scan_folder(&folder).await;
+    }
+}
+
+/// Releases the devices of pods that no worker has.
+pub(crate) async fn release_orphans(kubelet: &KubeletContext) {
+    for uid in kubelet.devices.list_pods() {
+        if kubelet.workers.contains(&uid) {
+            continue;
+        }
+        if let Err(error) = kubelet.devices.release_pod(&uid).await {
+            tracing::warn!(pod = uid, %error, "devices of a deleted pod can't be released");
+        }
+    }
+}
