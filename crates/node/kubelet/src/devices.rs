@@ -15,6 +15,8 @@ use crate::context::KubeletContext;
 const REGISTRATION: &str = "plugins_registry";
 /// Delay after a plugin did not answer: it may have made its socket a moment too early.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Interval of the looks at a folder that can't be watched.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Prepares the devices of a pod's claims.
 pub(crate) async fn prepare_devices(kubelet: &KubeletContext, pod: &Pod) -> Result<(), String> {
@@ -69,21 +71,25 @@ pub(crate) async fn follow_plugins(kubelet: Arc<KubeletContext>) {
     let watch = base_task::blocking(|| {
         std::fs::create_dir_all(&folder).and_then(|()| FolderWatch::new(&folder))
     });
-    let mut watch = match watch {
-        Ok(watch) => watch,
-        Err(error) => {
-            tracing::warn!(folder = %folder.display(), %error, "plugins of devices are not noticed");
-            return kubelet.tasks.shutdown().cancelled().await;
-        }
-    };
-    let mut failed = kubelet.devices.plugins().scan_folder(&folder).await;
+    if let Err(error) = &watch {
+        // The kernel limits the number of watches, and many simulated nodes need one each.
+        tracing::info!(folder = %folder.display(), %error, "looking for plugins of devices at intervals");
+    }
+    let mut watch = watch.ok();
     loop {
+        let failed = kubelet.devices.plugins().scan_folder(&folder).await;
         tokio::select! {
             () = kubelet.tasks.shutdown().cancelled() => return,
-            () = watch.changed() => {}
+            () = wait_for_change(&mut watch) => {}
             () = tokio::time::sleep(AGAIN), if failed => {}
         }
-        failed = kubelet.devices.plugins().scan_folder(&folder).await;
+    }
+}
+
+async fn wait_for_change(watch: &mut Option<FolderWatch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => tokio::time::sleep(INTERVAL).await,
     }
 }
 
