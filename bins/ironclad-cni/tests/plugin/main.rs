@@ -1,0 +1,15 @@
+//! Tests the plugin in a real kernel: a node, pods and a host outside, each in a network namespace.
+//!
+//! Skipped, with the reason printed, if the caller is not root.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods
+)]
+
+mod attachments;
+mod host_ports;
+mod specification;
+mod world;

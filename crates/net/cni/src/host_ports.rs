@@ -1,0 +1,112 @@
+//! Ports of the node that lead to pods.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use net_link::DeviceName;
+
+use crate::bridge::{clear_kernel_setting, set_kernel_setting};
+use crate::config::Network;
+use crate::error::{ErrorCode, PluginError};
+use crate::host_port_rules::{build_rules, table_name};
+use crate::port_mapping::HostPort;
+use crate::records::{Record, RecordKey};
+
+/// Limit of the deletion of tracked connections.
+const CONNECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Checks that no other pod has one of the ports.
+///
+/// # Errors
+/// Another pod, or another entry of the same one, has it.
+pub(crate) fn check_free(
+    ports: &[HostPort],
+    records: &[(RecordKey, Record)],
+) -> Result<(), PluginError> {
+    for (index, port) in ports.iter().enumerate() {
+        let earlier = ports.iter().take(index);
+        if earlier
+            .into_iter()
+            .any(|other| port.collides(other) && port != other)
+        {
+            return Err(PluginError::invalid_config(format!(
+                "portMappings: {port} leads to two ports of the pod"
+            )));
+        }
+        let owner = records
+            .iter()
+            .find(|(_, record)| record.host_ports.iter().any(|other| port.collides(other)));
+        if let Some((_, owner)) = owner {
+            return Err(PluginError::new(
+                ErrorCode::HostPortInUse,
+                format!(
+                    "the host port {port} belongs to the container {}; delete its pod, or wait until it has ended",
+                    owner.container
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Installs the rules of all records.
+///
+/// # Errors
+/// `nft` fails; then the rules are those of before.
+pub(crate) async fn apply_host_ports(
+    network: &Network,
+    records: &[(RecordKey, Record)],
+) -> Result<(), PluginError> {
+    let bridge = &network.bridge;
+    let subnets: Vec<_> = network.ranges().map(|range| range.subnet).collect();
+    let families = net_nft::supported_families();
+    let records: Vec<_> = records.iter().map(|(_, record)| record).collect();
+    let loopback = format!("ipv4/conf/{bridge}/route_localnet");
+    let needs_loopback = records.iter().any(|record| {
+        let mut ports = record.host_ports.iter();
+        record.addresses.iter().any(IpAddr::is_ipv4) && ports.any(|port| port.ipv4)
+    });
+    // Set only while the chain that makes it harmless is there.
+    if !needs_loopback {
+        clear_kernel_setting(&loopback)?;
+    }
+    let rules = build_rules(bridge, &subnets, &families, &records);
+    net_nft::apply_commands(&rules).await?;
+    if needs_loopback {
+        set_kernel_setting(&loopback, "1")?;
+    }
+    Ok(())
+}
+
+/// Removes the rules of a bridge.
+///
+/// # Errors
+/// `nft` fails.
+pub async fn remove_host_ports(bridge: &DeviceName) -> Result<(), net_nft::Error> {
+    for family in net_nft::supported_families() {
+        net_nft::delete_table(family, &table_name(bridge)).await?;
+    }
+    Ok(())
+}
+
+/// Deletes tracked UDP packets to the ports: the kernel would send further ones to the pod that had
+/// the port before.
+pub(crate) async fn forget_connections(ports: &[HostPort]) {
+    let calls: Vec<Vec<String>> = ports
+        .iter()
+        .filter(|port| port.protocol == "udp")
+        .map(|port| {
+            let number = port.port.to_string();
+            ["-D", "-p", "udp", "--orig-port-dst", &number]
+                .map(str::to_owned)
+                .to_vec()
+        })
+        .collect();
+    if calls.is_empty() {
+        return;
+    }
+    // The pod works without; clients that send all the time from one port may be late.
+    if let Err(error) = net_nft::delete_connections(&calls, CONNECTIONS_TIMEOUT).await {
+        eprintln!("tracked connections of host ports are not deleted: {error}");
+    }
+}

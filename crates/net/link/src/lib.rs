@@ -1,0 +1,18 @@
+//! Network devices, addresses, routes and neighbours of the kernel, through netlink.
+//!
+//! Each request waits for the kernel's answer, which takes microseconds: callers in a runtime use
+//! `base_task::blocking`. It decides nothing and knows no object of the API.
+
+mod address;
+mod device;
+mod namespace;
+mod neighbour;
+mod request;
+mod route;
+
+pub use address::DeviceAddress;
+pub use device::{Device, DeviceName, MacAddress, NewVeth, NewVxlan, VxlanInfo};
+pub use namespace::{is_own_namespace, open_in, run_in};
+pub use neighbour::{ForwardingEntry, NeighbourEntry};
+pub use request::{Error, Netlink};
+pub use route::{Route, RouteSource};
