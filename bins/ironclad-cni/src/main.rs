@@ -1,15 +1,26 @@
-//! ironclad-cni: the plugin of the pod network, which the container runtime runs for each pod.
+//! ironclad-cni: the pod network. The container runtime runs it for each pod as its plugin; without
+//! an operation of a runtime it is the node's agent.
+
+mod agent;
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use net_cni::{Environment, run_plugin};
+use net_cni::{COMMAND_VARIABLE, Environment, run_plugin};
 
 /// Limit of a network configuration in bytes.
 const MAX_INPUT: u64 = 4 << 20;
 
 fn main() -> ExitCode {
-    match execute() {
+    if std::env::var_os(COMMAND_VARIABLE).is_none() {
+        return base_cli::run_component(
+            "ironclad-cni",
+            &[],
+            |args: &agent::Args| args.logs.clone(),
+            agent::run,
+        );
+    }
+    match execute_operation() {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ironclad-cni: {error:#}");
@@ -18,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute() -> anyhow::Result<ExitCode> {
+fn execute_operation() -> anyhow::Result<ExitCode> {
     let mut input = Vec::new();
     std::io::stdin().take(MAX_INPUT).read_to_end(&mut input)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -72,10 +72,9 @@ fn additions_at_the_same_time_get_different_addresses() {
         .iter()
         .map(|(container, interface)| {
             let call = Call {
-                command: "ADD",
                 container,
-                place: "a",
                 interface,
+                ..Call::new("ADD", "a")
             };
             world.spawn(program, &call, &world.config())
         })

@@ -11,5 +11,6 @@
 
 mod attachments;
 mod host_ports;
+mod nodes;
 mod specification;
 mod world;

@@ -35,8 +35,8 @@ pub struct World {
 }
 
 impl World {
-    /// Returns None, with the reason printed, if the caller is not root.
-    pub fn start(pods: &[&str]) -> Option<Self> {
+    /// Makes namespaces; returns None, with the reason printed, if the caller is not root.
+    pub fn create(places: &[&str]) -> Option<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         if !rustix::process::geteuid().is_root() {
             println!("skipped: the caller is not root");
@@ -48,14 +48,20 @@ impl World {
             places: Vec::new(),
             data: tempfile::tempdir().unwrap(),
         };
-        for place in ["node", "outside"].iter().chain(pods) {
-            run_script(&format!("ip netns add {}", world.name(place))).unwrap();
+        for place in places {
+            let name = world.name(place);
+            run_script(&format!("ip netns add {name}; ip -n {name} link set lo up")).unwrap();
             world.places.push((*place).to_owned());
         }
+        Some(world)
+    }
+
+    /// Makes a node, pods and a host outside, as [`World::create`].
+    pub fn start(pods: &[&str]) -> Option<Self> {
+        let world = Self::create(&[&["node", "outside"], pods].concat())?;
         let (node, outside) = (world.name("node"), world.name("outside"));
         run_script(&format!(
-            "ip -n {node} link set lo up
-             ip -n {node} link add up0 mtu 1400 type veth peer name eth0 netns {outside}
+            "ip -n {node} link add up0 mtu 1400 type veth peer name eth0 netns {outside}
              ip -n {node} addr add 192.0.2.1/24 dev up0
              ip -n {node} addr add 2001:db8::1/64 dev up0 nodad
              ip -n {node} link set up0 up
@@ -94,7 +100,7 @@ impl World {
     /// Starts an operation on the node, with its configuration written to it.
     pub fn spawn(&self, program: &str, call: &Call<'_>, config: &Value) -> Child {
         let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.name("node"), program])
+            .args(["netns", "exec", &self.name(call.node), program])
             .env("CNI_COMMAND", call.command)
             .env("CNI_CONTAINERID", call.container)
             .env("CNI_NETNS", self.namespace(call.place))
@@ -204,6 +210,7 @@ impl Drop for World {
 /// The parameters of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
+    pub node: &'a str,
     pub command: &'a str,
     pub container: &'a str,
     pub place: &'a str,
@@ -213,6 +220,7 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     pub fn new(command: &'a str, pod: &'a str) -> Self {
         Self {
+            node: "node",
             command,
             container: pod,
             place: pod,

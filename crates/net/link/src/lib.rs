@@ -4,6 +4,7 @@
 //! `base_task::blocking`. It decides nothing and knows no object of the API.
 
 mod address;
+mod changes;
 mod device;
 mod namespace;
 mod neighbour;
@@ -11,6 +12,7 @@ mod request;
 mod route;
 
 pub use address::DeviceAddress;
+pub use changes::ChangeMonitor;
 pub use device::{Device, DeviceName, MacAddress, NewVeth, NewVxlan, VxlanInfo};
 pub use namespace::{is_own_namespace, open_in, run_in};
 pub use neighbour::{ForwardingEntry, NeighbourEntry};

@@ -1,0 +1,347 @@
+//! Pods of several nodes: `n1` and `n2` are on one link, `n3` is behind a router that
+//! knows no address of a pod.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use net_link::DeviceName;
+use net_node::{Backend, NodeNetwork, NodeSettings};
+use serde_json::{Value, json};
+
+use crate::world::{Call, World, address, run_script};
+
+/// Nodes with the networks of their links.
+const NODES: [(&str, u8); 3] = [("n1", 1), ("n2", 1), ("n3", 2)];
+
+struct Cluster {
+    world: World,
+    nodes: Vec<Arc<Node>>,
+    backend: Backend,
+}
+
+fn addresses(name: &str, link: u8) -> [String; 2] {
+    let host = &name[1..];
+    [
+        format!("192.0.{link}.{host}"),
+        format!("2001:db8:{link}::{host}"),
+    ]
+}
+
+impl Cluster {
+    fn start(backend: Backend) -> Option<Self> {
+        let world = World::create(&["router", "n1", "n2", "n3", "p1", "p2", "p3"])?;
+        let router = world.name("router");
+        for link in [1, 2] {
+            run_script(&format!(
+                "ip -n {router} link add br{link} type bridge
+                 ip -n {router} addr add 192.0.{link}.254/24 dev br{link}
+                 ip -n {router} addr add 2001:db8:{link}::254/64 dev br{link} nodad
+                 ip -n {router} link set br{link} up"
+            ))
+            .unwrap();
+        }
+        world
+            .exec("router", "sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'")
+            .unwrap();
+        for (name, link) in NODES {
+            let node = world.name(name);
+            let [v4, v6] = addresses(name, link);
+            run_script(&format!(
+                "ip -n {node} link add eth0 type veth peer name {name} netns {router}
+                 ip -n {router} link set {name} master br{link} up
+                 ip -n {node} addr add {v4}/24 dev eth0
+                 ip -n {node} addr add {v6}/64 dev eth0 nodad
+                 ip -n {node} link set eth0 up
+                 ip -n {node} route add default via 192.0.{link}.254
+                 ip -n {node} -6 route add default via 2001:db8:{link}::254"
+            ))
+            .unwrap();
+        }
+        let nodes = NODES.map(|(name, link)| read_node(name, link));
+        Some(Self {
+            world,
+            nodes: nodes.to_vec(),
+            backend,
+        })
+    }
+
+    fn settings(&self, node: &str) -> NodeSettings {
+        let data = self.world.data.path();
+        NodeSettings {
+            node_name: node.to_owned(),
+            cluster_ranges: ["10.244.0.0/16", "fd00::/48"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
+            bridge: DeviceName::parse("cni0").unwrap(),
+            backend: self.backend,
+            vxlan_device: DeviceName::parse("vxlan-pods").unwrap(),
+            vni: 1,
+            vxlan_port: 8472,
+            mtu: None,
+            masquerade: true,
+            conf_dir: data.join(node).join("net.d"),
+            data_dir: data.join(node).join("data"),
+        }
+    }
+
+    /// Makes the network of a node, as its agent does at its start. Returns the problems.
+    fn sync(&self, node: &str) -> BTreeSet<String> {
+        let (settings, nodes) = (self.settings(node), self.nodes.clone());
+        let synced = self.world.run_inside(node, move || {
+            // Its processes are started by this thread, in its namespace.
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut network = NodeNetwork::new(settings);
+                let apply = |rules: String| async move { net_nft::apply_commands(&rules).await };
+                network.sync(&nodes, apply).await.unwrap()
+            })
+        });
+        synced.join().unwrap()
+    }
+
+    /// Adds a pod with the configuration that the agent wrote, as a runtime passes it.
+    fn add_pod(&self, node: &str, pod: &str) -> Value {
+        let file = self.settings(node).conf_dir.join("10-ironclad.conflist");
+        let list: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let mut config = list["plugins"][0].clone();
+        config["cniVersion"] = list["cniVersion"].clone();
+        config["name"] = list["name"].clone();
+        let call = Call {
+            node,
+            ..Call::new("ADD", pod)
+        };
+        self.world.call(&call, &config).unwrap()
+    }
+
+    /// Lists the kernel's entries that belong to the pod network.
+    fn list_entries(&self, node: &str) -> String {
+        let commands = [
+            "ip -4 route show proto 120",
+            "ip -6 route show proto 120",
+            "ip -o link show vxlan-pods",
+            "ip neigh show dev vxlan-pods nud permanent",
+            "bridge fdb show dev vxlan-pods",
+            "nft list tables",
+        ];
+        let listed = commands.map(|command| self.world.exec(node, command).unwrap_or_default());
+        // Discovery of IPv6 takes place on each device.
+        listed
+            .concat()
+            .lines()
+            .filter(|line| !line.contains("33:33:"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+fn read_node(name: &str, link: u8) -> Arc<Node> {
+    let number = &name[1..];
+    let addresses =
+        addresses(name, link).map(|address| json!({ "type": "InternalIP", "address": address }));
+    let tree = json!({
+        "metadata": { "name": name, "creationTimestamp": "2024-01-01T00:00:00Z" },
+        "spec": { "podCIDRs": [format!("10.244.{number}.0/24"), format!("fd00:0:0:{number}::/64")] },
+        "status": { "addresses": addresses },
+    });
+    Arc::new(serde_json::from_value(tree).unwrap())
+}
+
+fn target(address: &str) -> String {
+    match address.contains(':') {
+        true => format!("[{address}]:8080"),
+        false => format!("{address}:8080"),
+    }
+}
+
+/// Syncs all nodes, adds a pod to each, and connects them with each other.
+#[track_caller]
+fn check_connections(cluster: &Cluster) {
+    for (name, _) in NODES {
+        assert_eq!(cluster.sync(name), BTreeSet::new(), "{name}");
+    }
+    let pods = NODES.map(|(name, _)| {
+        let pod = name.replace('n', "p");
+        let result = cluster.add_pod(name, &pod);
+        cluster.world.serve(&pod, 8080);
+        (pod, result)
+    });
+    for (from, own) in &pods {
+        for (to, other) in &pods {
+            for is_v4 in [true, false] {
+                let to_address = target(&address(other, is_v4));
+                let seen = cluster.world.connect(from, &to_address, true);
+                assert_eq!(
+                    seen,
+                    Some(address(own, is_v4)),
+                    "{from} {to}\n{}",
+                    cluster.list_entries("n1")
+                );
+            }
+        }
+    }
+    // A node reaches the pods of others, and they see its address of its own range.
+    for is_v4 in [true, false] {
+        let to_address = target(&address(&pods[2].1, is_v4));
+        let seen = cluster.world.connect("n1", &to_address, true);
+        let gateway = if is_v4 { "10.244.1.1" } else { "fd00:0:0:1::1" };
+        assert_eq!(seen.as_deref(), Some(gateway));
+    }
+}
+
+#[test]
+fn pods_of_a_link_have_routes_and_those_elsewhere_a_tunnel() {
+    let Some(cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    check_connections(&cluster);
+    let entries = cluster.list_entries("n1");
+    assert!(
+        entries.contains("10.244.2.0/24 via 192.0.1.2 dev eth0"),
+        "{entries}"
+    );
+    assert!(
+        entries.contains("10.244.3.0/24 via 10.244.3.1 dev vxlan-pods"),
+        "{entries}"
+    );
+    // A second sync, as after a restart, changes nothing.
+    assert_eq!(cluster.sync("n1"), BTreeSet::new());
+    assert_eq!(cluster.list_entries("n1"), entries);
+    // The outside sees the node's address; a node of the link, the pod's own.
+    cluster.world.serve("router", 8080);
+    cluster.world.serve("n2", 8080);
+    let connect = |to| cluster.world.connect("p1", to, true);
+    assert_eq!(connect("192.0.2.254:8080").as_deref(), Some("192.0.1.1"));
+    assert_eq!(
+        connect("[2001:db8:2::254]:8080").as_deref(),
+        Some("2001:db8:1::1")
+    );
+    let own = cluster.world.exec("p1", "ip -4 -o addr show eth0").unwrap();
+    let seen = connect("192.0.1.2:8080").unwrap();
+    assert!(own.contains(&seen), "{seen}: {own}");
+}
+
+#[test]
+fn tunnels_alone_connect_all_pods() {
+    let Some(cluster) = Cluster::start(Backend::Vxlan) else {
+        return;
+    };
+    check_connections(&cluster);
+    let mtu = cluster
+        .world
+        .exec("p1", "cat /sys/class/net/eth0/mtu")
+        .unwrap();
+    assert_eq!(mtu.trim(), "1450");
+}
+
+#[test]
+fn entries_of_deleted_nodes_are_removed_and_cleanup_removes_all() {
+    let Some(mut cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    let before = cluster.list_entries("n1");
+    cluster.sync("n1");
+    cluster.nodes.truncate(1);
+    cluster.sync("n1");
+    let entries = cluster.list_entries("n1");
+    assert!(
+        !entries.contains("via") && !entries.contains("dst"),
+        "{entries}"
+    );
+    assert!(!entries.contains("PERMANENT"), "{entries}");
+    let data = cluster.world.data.path().join("n1");
+    let program = env!("CARGO_BIN_EXE_ironclad-cni");
+    let command = format!(
+        "{program} --cleanup --cluster-cidr=10.244.0.0/16 --cni-conf-dir={}",
+        data.join("net.d").display()
+    );
+    cluster.world.exec("n1", &command).unwrap();
+    assert_eq!(cluster.list_entries("n1"), before);
+    assert!(cluster.world.exec("n1", "ip link show cni0").is_err());
+    assert_eq!(std::fs::read_dir(data.join("net.d")).unwrap().count(), 0);
+}
+
+/// VXLAN has no authentication: packets of others, and of pods, must not reach it.
+#[test]
+fn tunnel_accepts_packets_of_nodes_only() {
+    let Some(cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    for (name, _) in NODES {
+        cluster.sync(name);
+    }
+    cluster.add_pod("n1", "p1");
+    let dropped = || {
+        let tables = ["ip", "ip6"].map(|family| {
+            cluster
+                .world
+                .exec("n1", &format!("nft list table {family} pods-cni0"))
+                .unwrap()
+        });
+        tables.concat()
+    };
+    // An inner packet for the pod, sent by the router, and by a pod of the node.
+    cluster
+        .world
+        .exec(
+            "n1",
+            "nft add chain ip pods-cni0 seen '{ type filter hook input priority 0; }'",
+        )
+        .unwrap();
+    cluster
+        .world
+        .exec(
+            "n1",
+            "nft add rule ip pods-cni0 seen udp dport 8472 counter",
+        )
+        .unwrap();
+    for (from, to) in [
+        ("router", "192.0.1.1"),
+        ("p1", "192.0.1.1"),
+        ("p1", "10.244.1.1"),
+    ] {
+        let to = format!("{to}:8472");
+        let sent = cluster.world.run_inside(from, move || {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.send_to(&[8, 0, 0, 0, 0, 0, 1, 0], to).unwrap();
+        });
+        sent.join().unwrap();
+    }
+    let rules = dropped();
+    assert!(rules.contains("counter packets 0 bytes 0"), "{rules}");
+    let sent = cluster.world.run_inside("n3", || {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket
+            .send_to(&[8, 0, 0, 0, 0, 0, 1, 0], "192.0.1.1:8472")
+            .unwrap();
+    });
+    sent.join().unwrap();
+    let rules = dropped();
+    assert!(rules.contains("counter packets 1 "), "{rules}");
+}
+
+/// Pods have CAP_NET_RAW by default.
+#[test]
+fn pod_does_not_send_with_the_address_of_another() {
+    let Some(cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    for (name, _) in NODES {
+        cluster.sync(name);
+    }
+    cluster.add_pod("n1", "p1");
+    cluster.world.serve("n2", 8080);
+    let p1 = &cluster.world;
+    assert!(p1.connect("p1", "192.0.1.2:8080", true).is_some());
+    p1.exec("p1", "ip addr add 10.244.2.77/32 dev eth0")
+        .unwrap();
+    p1.exec(
+        "p1",
+        "ip route add 192.0.1.2 via 10.244.1.1 dev eth0 src 10.244.2.77",
+    )
+    .unwrap();
+    assert_eq!(p1.connect("p1", "192.0.1.2:8080", false), None);
+}

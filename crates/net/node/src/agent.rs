@@ -1,0 +1,138 @@
+//! The agent: an informer of the nodes and the kernel's notifications start a sync.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base_task::Tasks;
+use client::{Client, Informer, ListParams, Store};
+use k8s_openapi::api::core::v1::Node;
+use net_link::{ChangeMonitor, Netlink};
+use net_nft::TableWatch;
+use tokio::sync::Notify;
+
+use crate::conflist::remove_conflist;
+use crate::kernel::remove_devices;
+use crate::settings::NodeSettings;
+use crate::sync::NodeNetwork;
+
+/// Changes within this time are applied together.
+const BATCH_DELAY: Duration = Duration::from_millis(100);
+/// Pause after a change of the kernel: each pod changes devices.
+const KERNEL_DELAY: Duration = Duration::from_secs(1);
+/// Pause after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Interval of checks of the rules, only while the kernel does not notify of changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Keeps the node's network equal to the Node objects until shutdown. Everything stays.
+///
+/// # Errors
+/// The kernel does not notify of changes, or `nft` can't be used.
+pub async fn run_agent(client: Client, settings: NodeSettings, tasks: Tasks) -> io::Result<()> {
+    net_nft::check_nft().await.map_err(io::Error::other)?;
+    let monitor = ChangeMonitor::open()?;
+    let changed = Arc::new(Notify::new());
+    let notify = changed.clone();
+    let nodes = Informer::new(client.api::<Node>(), ListParams::new())
+        .transform(strip_node)
+        .on_event(move |_| notify.notify_one())
+        .spawn(&tasks);
+    // A name for the life of the process, as the watch needs it.
+    let table: &'static str = settings.table().leak();
+    let mut agent = Agent {
+        watch: TableWatch::open(table, CHECK_INTERVAL),
+        network: NodeNetwork::new(settings),
+        nodes,
+        reported: BTreeSet::new(),
+    };
+    let shutdown = tasks.shutdown().clone();
+    tokio::select! {
+        ended = agent.follow_changes(&changed, monitor) => ended,
+        () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+/// Removes what an agent with the settings made, and the host ports of its pods.
+///
+/// # Errors
+/// The kernel, `nft` or the directory refuses it.
+pub async fn remove_network(settings: &NodeSettings) -> io::Result<()> {
+    // First: the runtime must not start pods meanwhile.
+    remove_conflist(&settings.conf_dir)?;
+    base_task::blocking(|| {
+        let mut netlink = Netlink::open().map_err(io::Error::other)?;
+        remove_devices(&mut netlink, settings).map_err(io::Error::other)
+    })?;
+    let removed = net_cni::remove_host_ports(&settings.bridge).await;
+    removed.map_err(io::Error::other)?;
+    for family in net_nft::supported_families() {
+        let deleted = net_nft::delete_table(family, &settings.table()).await;
+        deleted.map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Removes the parts of a Node that the network does not depend on: they are longer than the rest.
+fn strip_node(node: &mut Node) {
+    node.metadata.managed_fields = None;
+    node.metadata.annotations = None;
+    node.metadata.labels = None;
+    if let Some(status) = &mut node.status {
+        status.images = None;
+        status.conditions = None;
+        status.volumes_attached = None;
+        status.volumes_in_use = None;
+    }
+}
+
+struct Agent {
+    network: NodeNetwork,
+    nodes: Store<Node>,
+    watch: TableWatch,
+    /// Problems that were logged, as long as they last.
+    reported: BTreeSet<String>,
+}
+
+impl Agent {
+    async fn follow_changes(
+        &mut self,
+        changed: &Notify,
+        mut monitor: ChangeMonitor,
+    ) -> io::Result<()> {
+        self.nodes.wait_until_synced().await;
+        loop {
+            let nodes = self.nodes.list();
+            let watch = &mut self.watch;
+            let apply = |rules: String| async move { watch.apply(&rules).await };
+            let (problems, is_applied) = match self.network.sync(&nodes, apply).await {
+                Ok(problems) => (problems, true),
+                Err(error) => (BTreeSet::from([error.to_string()]), false),
+            };
+            self.report(problems);
+            // A sync's own changes are among the notifications: the next one finds no difference.
+            tokio::select! {
+                () = changed.notified() => tokio::time::sleep(BATCH_DELAY).await,
+                change = monitor.wait_for_change() => {
+                    change?;
+                    tokio::time::sleep(KERNEL_DELAY).await;
+                    self.network.mark_kernel();
+                }
+                _ = self.watch.wait_for_work() => self.network.mark_rules(),
+                () = tokio::time::sleep(RETRY_DELAY), if !is_applied => {}
+            }
+        }
+    }
+
+    /// Logs each problem once, as long as it lasts.
+    fn report(&mut self, problems: BTreeSet<String>) {
+        for problem in problems.difference(&self.reported) {
+            tracing::warn!(problem, "a part of the pod network differs from the nodes");
+        }
+        if problems.is_empty() && !self.reported.is_empty() {
+            tracing::info!("the pod network equals the nodes");
+        }
+        self.reported = problems;
+    }
+}

@@ -1,0 +1,158 @@
+//! Rules of the pod network. Pure.
+//!
+//! - Packets of pods to addresses outside the cluster get the node's address.
+//! - Pods send from addresses of the node's ranges only.
+//! - Packets of the tunnel come from nodes only, and have addresses of pods. VXLAN has no
+//!   authentication: otherwise each machine that reaches the port, and each pod, could send to pods
+//!   with any source.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use net_nft::Family;
+
+use crate::plan::{LocalNetwork, Plan};
+use crate::settings::NodeSettings;
+
+/// Sources of a pod's packets besides its address: neighbour discovery of IPv6.
+const DISCOVERY_SOURCES: &str = ", ::, fe80::/10";
+/// Multicast destinations, which are not routed.
+const MULTICAST: [(Family, &str); 2] = [(Family::V4, "224.0.0.0/4"), (Family::V6, "ff00::/8")];
+
+/// Returns a transaction that replaces the tables of all families.
+pub(crate) fn build_rules(
+    settings: &NodeSettings,
+    families: &[Family],
+    local: &LocalNetwork,
+    plan: &Plan,
+) -> String {
+    let table = settings.table();
+    let mut rules = String::new();
+    for family in families {
+        let word = family.nft_name();
+        // Added before it is deleted, so that the first run succeeds.
+        let _ = write!(
+            rules,
+            "add table {word} {table}\ndelete table {word} {table}\n\
+             table {word} {table} {{\n\
+             \tcomment \"pod network of ironclad\"\n"
+        );
+        rules += &format_sources(settings, *family, local, plan);
+        rules += &format_masquerading(settings, *family, local, plan);
+        rules += "}\n";
+    }
+    rules
+}
+
+/// Returns the ranges of a family as a set of nft, or None if there is none.
+fn format_ranges(family: Family, ranges: &[IpNet]) -> Option<String> {
+    let texts: Vec<_> = ranges
+        .iter()
+        .filter(|range| Family::of(range.addr()) == family)
+        .map(IpNet::to_string)
+        .collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
+fn format_set(name: &str, family: Family, addresses: &BTreeSet<IpAddr>) -> String {
+    let texts: Vec<_> = addresses
+        .iter()
+        .filter(|address| Family::of(**address) == family)
+        .map(IpAddr::to_string)
+        .collect();
+    let elements = match texts.is_empty() {
+        true => String::new(),
+        false => format!(" elements = {{ {} }};", texts.join(", ")),
+    };
+    let kind = family.address_type();
+    format!("\tset {name} {{ type {kind};{elements} }}\n")
+}
+
+fn format_sources(
+    settings: &NodeSettings,
+    family: Family,
+    local: &LocalNetwork,
+    plan: &Plan,
+) -> String {
+    let (bridge, device, port) = (
+        &settings.bridge,
+        &settings.vxlan_device,
+        settings.vxlan_port,
+    );
+    let word = family.nft_name();
+    let mut text = format_set("tunnels", family, &plan.tunnelled);
+    text += "\tchain sources {\n\t\ttype filter hook prerouting priority raw; policy accept;\n";
+    let discovery = match family {
+        Family::V4 => "",
+        Family::V6 => DISCOVERY_SOURCES,
+    };
+    let own = format_ranges(family, &local.ranges);
+    if let Some(own) = &own {
+        let _ = writeln!(
+            text,
+            "\t\tiifname \"{bridge}\" {word} saddr != {{ {own}{discovery} }} drop"
+        );
+    }
+    // Also without a tunnel: one of an earlier configuration may still be there.
+    let _ = writeln!(
+        text,
+        "\t\tiifname \"{bridge}\" udp dport {port} fib daddr type local drop"
+    );
+    let _ = writeln!(
+        text,
+        "\t\tudp dport {port} fib daddr type local {word} saddr != @tunnels drop"
+    );
+    match (own, format_ranges(family, &settings.cluster_ranges)) {
+        (Some(own), Some(cluster)) => {
+            let _ = writeln!(
+                text,
+                "\t\tiifname \"{device}\" {word} saddr != {{ {cluster} }} drop"
+            );
+            let _ = writeln!(
+                text,
+                "\t\tiifname \"{device}\" {word} saddr {{ {own} }} drop"
+            );
+            let _ = writeln!(
+                text,
+                "\t\tiifname \"{device}\" {word} daddr != {{ {own} }} drop"
+            );
+        }
+        _ => {
+            let _ = writeln!(text, "\t\tiifname \"{device}\" drop");
+        }
+    }
+    text += "\t}\n";
+    text
+}
+
+fn format_masquerading(
+    settings: &NodeSettings,
+    family: Family,
+    local: &LocalNetwork,
+    plan: &Plan,
+) -> String {
+    let own = format_ranges(family, &local.ranges);
+    let (true, Some(own)) = (settings.masquerade, own) else {
+        return String::new();
+    };
+    let (bridge, word) = (&settings.bridge, family.nft_name());
+    let mut kept: Vec<String> = MULTICAST
+        .iter()
+        .filter(|(other, _)| *other == family)
+        .map(|(_, range)| (*range).to_owned())
+        .collect();
+    kept.extend(format_ranges(family, &settings.cluster_ranges));
+    let kept = kept.join(", ");
+    // Nodes behind a tunnel have no route back but through it, and packets to the node itself do
+    // not take it.
+    let nodes = format_set("nodes", family, &plan.linked);
+    format!(
+        "{nodes}\
+         \tchain postrouting {{\n\
+         \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
+         \t\t{word} saddr {{ {own} }} {word} daddr != {{ {kept} }} {word} daddr != @nodes oifname != \"{bridge}\" masquerade\n\
+         \t}}\n"
+    )
+}

@@ -1,0 +1,181 @@
+//! One sync: makes the kernel and the runtime's configuration equal to what the nodes say.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use net_link::Netlink;
+
+use crate::conflist::{build_conflist, write_conflist};
+use crate::firewall::build_rules;
+use crate::kernel::{
+    KernelError, apply_plan, choose_mtu, ensure_bridge, ensure_tunnel, find_link, find_uplink,
+};
+use crate::peers::{NodeEntry, Peers};
+use crate::plan::{LocalNetwork, Plan, make_plan};
+use crate::settings::NodeSettings;
+
+/// The reason why a sync failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The kernel refuses something that all pods need.
+    #[error("{0}")]
+    Kernel(#[from] KernelError),
+    /// `nft` failed; the rules are those of before.
+    #[error("{0}")]
+    Rules(#[from] net_nft::Error),
+    /// The runtime's directory can't be written.
+    #[error("the runtime's configuration can't be written: {0}")]
+    Conflist(std::io::Error),
+    /// The node is not registered.
+    #[error("the Node {0} does not exist; start the kubelet, or set --hostname-override")]
+    NoNode(String),
+    /// The node has no ranges.
+    #[error(
+        "the Node {0} has no podCIDRs; start kube-controller-manager with --allocate-node-cidrs"
+    )]
+    NoRange(String),
+    /// The node has no address.
+    #[error("the Node {0} has no InternalIP yet; the kubelet reports it")]
+    NoAddress(String),
+    /// The range is not one of the cluster's.
+    #[error("the range {0} of this node is not a part of --cluster-cidr; correct the flag")]
+    ForeignRange(IpNet),
+}
+
+/// The network of a node, as it was made last.
+#[derive(Debug)]
+pub struct NodeNetwork {
+    settings: NodeSettings,
+    /// The rules that were applied last.
+    rules: Option<String>,
+    /// The values of Node objects of the last sync that succeeded.
+    inputs: Option<(NodeEntry, Peers)>,
+    problems: BTreeSet<String>,
+}
+
+impl NodeNetwork {
+    /// Returns the network of a node before its first sync.
+    #[must_use]
+    pub fn new(settings: NodeSettings) -> Self {
+        Self {
+            settings,
+            rules: None,
+            inputs: None,
+            problems: BTreeSet::new(),
+        }
+    }
+
+    /// Makes the next sync compare everything in the kernel but the rules.
+    pub fn mark_kernel(&mut self) {
+        self.inputs = None;
+    }
+
+    /// Makes the next sync install the rules.
+    pub fn mark_rules(&mut self) {
+        self.rules = None;
+    }
+
+    /// Makes everything equal to the Node objects. `apply_rules` applies a transaction of nft.
+    /// Returns the problems with single nodes.
+    ///
+    /// # Errors
+    /// A part that all pods need is missing. The parts before it are there.
+    pub async fn sync<F: Future<Output = Result<(), net_nft::Error>>>(
+        &mut self,
+        nodes: &[Arc<Node>],
+        apply_rules: impl FnOnce(String) -> F,
+    ) -> Result<BTreeSet<String>, SyncError> {
+        let own = self.find_own(nodes)?;
+        let peers = Peers::check(&own, &self.settings.cluster_ranges, nodes);
+        let inputs = (own, peers);
+        if self.inputs.as_ref() == Some(&inputs) && self.rules.is_some() {
+            return Ok(self.problems.clone());
+        }
+        self.inputs = None;
+        let (own, peers) = &inputs;
+        let settings = &self.settings;
+        let applied = base_task::blocking(|| apply_to_kernel(settings, own, peers))?;
+        let families = net_nft::supported_families();
+        let rules = build_rules(settings, &families, &applied.local, &applied.plan);
+        if self.rules.as_ref() != Some(&rules) {
+            self.rules = None;
+            apply_rules(rules.clone()).await?;
+            self.rules = Some(rules);
+        }
+        // Last: pods start once their network is complete.
+        let tree = build_conflist(settings, &own.ranges, applied.mtu);
+        let written = base_task::blocking(|| write_conflist(&settings.conf_dir, &tree));
+        if written.map_err(SyncError::Conflist)? {
+            tracing::info!(ranges = ?own.ranges, mtu = applied.mtu, "the plugin's configuration is written");
+        }
+        let mut problems: BTreeSet<String> = peers.rejected.iter().cloned().collect();
+        problems.extend(applied.plan.unreachable.iter().cloned());
+        problems.extend(applied.failures.iter().map(ToString::to_string));
+        // A failure is tried again with the next change.
+        self.inputs = applied.failures.is_empty().then_some(inputs);
+        self.problems.clone_from(&problems);
+        Ok(problems)
+    }
+
+    fn find_own(&self, nodes: &[Arc<Node>]) -> Result<NodeEntry, SyncError> {
+        let name = &self.settings.node_name;
+        let mut entries = nodes.iter();
+        let node = entries.find(|node| node.metadata.name.as_ref() == Some(name));
+        let entry = node.and_then(|node| NodeEntry::read(node));
+        let own = entry.ok_or_else(|| SyncError::NoNode(name.clone()))?;
+        if own.ranges.is_empty() {
+            return Err(SyncError::NoRange(name.clone()));
+        }
+        if own.addresses.is_empty() {
+            return Err(SyncError::NoAddress(name.clone()));
+        }
+        let cluster = &self.settings.cluster_ranges;
+        let is_foreign = |range: &&IpNet| !cluster.iter().any(|outer| outer.contains(*range));
+        match own.ranges.iter().find(is_foreign) {
+            Some(range) => Err(SyncError::ForeignRange(*range)),
+            None => Ok(own),
+        }
+    }
+}
+
+/// The result of a sync with the kernel.
+struct Applied {
+    local: LocalNetwork,
+    plan: Plan,
+    mtu: u32,
+    failures: Vec<net_link::Error>,
+}
+
+fn apply_to_kernel(
+    settings: &NodeSettings,
+    own: &NodeEntry,
+    peers: &Peers,
+) -> Result<Applied, SyncError> {
+    let mut netlink = Netlink::open().map_err(KernelError::from)?;
+    let address = own.addresses.first().copied();
+    let address = address.ok_or_else(|| SyncError::NoAddress(own.name.clone()))?;
+    let uplink = find_uplink(&mut netlink, address)?;
+    let mtu = choose_mtu(settings, &uplink, address)?;
+    let mut local = LocalNetwork {
+        ranges: own.ranges.clone(),
+        address,
+        backend: settings.backend,
+        tunnel: None,
+    };
+    ensure_bridge(&mut netlink, settings, &local, mtu)?;
+    let tunnel_mtu = uplink.mtu.saturating_sub(settings.overhead(address));
+    local.tunnel = ensure_tunnel(&mut netlink, settings, &local, tunnel_mtu)?;
+    let plan = make_plan(&local, peers, |address| {
+        find_link(&mut netlink, settings, address)
+    });
+    let failures = apply_plan(&mut netlink, local.tunnel, &plan)?;
+    Ok(Applied {
+        local,
+        plan,
+        mtu,
+        failures,
+    })
+}
