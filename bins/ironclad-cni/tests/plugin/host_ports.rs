@@ -99,6 +99,28 @@ fn host_port_of_another_pod_is_refused_and_the_others_stay() {
     assert!(world.connect("outside", "192.0.2.1:8080", false).is_none());
 }
 
+/// A runtime deletes a pod after a failed addition, with the same configuration.
+#[test]
+fn pod_with_invalid_host_ports_is_refused_and_can_be_deleted() {
+    let Some(world) = World::start(&["a"]) else {
+        return;
+    };
+    for mappings in [
+        json!([{ "hostPort": 70000, "containerPort": 80 }]),
+        json!([{}]),
+        json!(5),
+    ] {
+        let config = with_ports(&world, mappings);
+        let error = world.call(&Call::new("ADD", "a"), &config).unwrap_err();
+        assert_eq!(error["code"], 7, "{error}");
+        world.call(&Call::new("DEL", "a"), &config).unwrap();
+    }
+    let mut config = world.config();
+    config["runtimeConfig"] = json!({ "bandwidth": { "ingressRate": 1 } });
+    let error = world.call(&Call::new("ADD", "a"), &config).unwrap_err();
+    assert_eq!(error["code"], 7, "{error}");
+}
+
 /// CVE-2020-8558: host ports on the loopback address must not open the node's local services.
 #[test]
 fn pod_does_not_reach_local_services_of_the_node() {

@@ -9,6 +9,7 @@
     clippy::disallowed_methods
 )]
 
+mod agent;
 mod attachments;
 mod host_ports;
 mod nodes;

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use crate::world::{Call, World, address, run_script};
 
 /// Nodes with the networks of their links.
-const NODES: [(&str, u8); 3] = [("n1", 1), ("n2", 1), ("n3", 2)];
+pub const NODES: [(&str, u8); 3] = [("n1", 1), ("n2", 1), ("n3", 2)];
 
-struct Cluster {
-    world: World,
-    nodes: Vec<Arc<Node>>,
+pub struct Cluster {
+    pub world: World,
+    pub nodes: Vec<Arc<Node>>,
     backend: Backend,
 }
 
@@ -29,7 +29,7 @@ fn addresses(name: &str, link: u8) -> [String; 2] {
 }
 
 impl Cluster {
-    fn start(backend: Backend) -> Option<Self> {
+    pub fn start(backend: Backend) -> Option<Self> {
         let world = World::create(&["router", "n1", "n2", "n3", "p1", "p2", "p3"])?;
         let router = world.name("router");
         for link in [1, 2] {
@@ -66,7 +66,7 @@ impl Cluster {
         })
     }
 
-    fn settings(&self, node: &str) -> NodeSettings {
+    pub fn settings(&self, node: &str) -> NodeSettings {
         let data = self.world.data.path();
         NodeSettings {
             node_name: node.to_owned(),
@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     /// Adds a pod with the configuration that the agent wrote, as a runtime passes it.
-    fn add_pod(&self, node: &str, pod: &str) -> Value {
+    pub fn add_pod(&self, node: &str, pod: &str) -> Value {
         let file = self.settings(node).conf_dir.join("10-ironclad.conflist");
         let list: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         let mut config = list["plugins"][0].clone();
@@ -118,7 +118,7 @@ impl Cluster {
     }
 
     /// Lists the kernel's entries that belong to the pod network.
-    fn list_entries(&self, node: &str) -> String {
+    pub fn list_entries(&self, node: &str) -> String {
         let commands = [
             "ip -4 route show proto 120",
             "ip -6 route show proto 120",

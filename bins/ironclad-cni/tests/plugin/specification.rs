@@ -47,6 +47,34 @@ fn result_has_the_shape_of_the_projects_bridge() {
 }
 
 #[test]
+fn loopback_has_the_result_of_the_projects_plugin() {
+    let Some(world) = World::create(&["node", "a", "b"]) else {
+        return;
+    };
+    for pod in ["a", "b"] {
+        world.exec(pod, "ip link set lo down").unwrap();
+    }
+    let call = |command, pod| Call {
+        interface: "lo",
+        ..Call::new(command, pod)
+    };
+    let config = json!({ "cniVersion": "1.0.0", "name": "cni-loopback", "type": "loopback" });
+    let own = world.call(&call("ADD", "a"), &config).unwrap();
+    assert!(
+        world
+            .exec("a", "ip link show lo up")
+            .unwrap()
+            .contains("LOOPBACK")
+    );
+    assert_eq!(world.call(&call("CHECK", "a"), &config), Ok(Value::Null));
+    assert_eq!(world.call(&call("DEL", "a"), &config), Ok(Value::Null));
+    if let Some(program) = find_project_plugin("loopback") {
+        let other = finish(world.spawn(&program, &call("ADD", "b"), &config)).unwrap();
+        assert_eq!(shape(&own), shape(&other), "{own:#}\n{other:#}");
+    }
+}
+
+#[test]
 fn versions_are_listed_and_others_refused() {
     let Some(world) = World::start(&[]) else {
         return;
@@ -126,7 +154,9 @@ fn collection_keeps_valid_attachments_only() {
     assert_eq!(error["code"], 7, "{error}");
     assert_eq!(world.list_made().len(), 6);
     let records = world.data.path().join("pods");
-    std::fs::write(records.join(format!("{}.json", "0".repeat(32))), "{").unwrap();
+    for digit in ["0", "f"] {
+        std::fs::write(records.join(format!("{}.json", digit.repeat(32))), "{").unwrap();
+    }
     let mut config = world.config();
     let list = json!([{ "containerID": "b", "ifname": "eth0" }]);
     config["cni.dev/valid-attachments"] = list.clone();

@@ -23,17 +23,8 @@ pub(crate) async fn collect_garbage(network: &Network) -> Result<(), PluginError
         .collect();
     let keys = Records::lock(&network.data_dir, &network.name)?.list_keys()?;
     let mut failed = Ok(());
-    // Damaged ones first: until they are removed, the rules of the others can't be computed.
-    let (damaged, readable): (Vec<_>, Vec<_>) = keys
-        .into_iter()
-        .filter(|key| !valid.contains(key))
-        .partition(|key| is_damaged(network, key));
-    for key in damaged.iter().chain(&readable) {
+    for key in keys.iter().filter(|key| !valid.contains(key)) {
         failed = failed.and(delete_attachment(network, key).await);
     }
     failed
-}
-
-fn is_damaged(network: &Network, key: &RecordKey) -> bool {
-    Records::lock(&network.data_dir, &network.name).is_ok_and(|records| records.read(key).is_err())
 }

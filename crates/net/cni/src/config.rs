@@ -38,7 +38,7 @@ pub(crate) struct Network {
     /// One set of ranges for each family; a pod has an address of each.
     pub(crate) range_sets: Vec<Vec<AddressRange>>,
     pub(crate) dns: Option<Value>,
-    pub(crate) host_ports: Vec<HostPort>,
+    runtime_config: Option<Value>,
     pub(crate) previous: Option<Value>,
     /// Containers and interfaces that a collection keeps.
     pub(crate) valid_attachments: Option<Vec<ValidAttachment>>,
@@ -85,8 +85,7 @@ struct RawNetwork {
     dns: Option<Value>,
     #[serde(default)]
     capabilities: Map<String, Value>,
-    #[serde(default)]
-    runtime_config: RawRuntimeConfig,
+    runtime_config: Option<Value>,
     prev_result: Option<Value>,
     #[serde(rename = "args")]
     _args: Option<Value>,
@@ -193,12 +192,6 @@ impl Network {
         let ipam = raw.ipam.ok_or_else(|| {
             PluginError::invalid_config("ipam is missing; set its type host-local and its ranges")
         })?;
-        let mappings = raw.runtime_config.port_mappings.unwrap_or_default();
-        if mappings.len() > MAX_PORT_MAPPINGS {
-            return Err(PluginError::invalid_config(
-                "portMappings has more than 4096 entries",
-            ));
-        }
         Ok(Self {
             version,
             name: raw.name,
@@ -207,10 +200,30 @@ impl Network {
             range_sets: check_ipam(&ipam)?,
             data_dir: ipam.data_dir.unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
             dns: raw.dns,
-            host_ports: HostPort::parse_all(&mappings)?,
+            runtime_config: raw.runtime_config,
             previous: raw.prev_result,
             valid_attachments: raw.valid_attachments,
         })
+    }
+
+    /// Returns the host ports of the pod. They are read by ADD alone: a pod whose host ports are
+    /// not valid can be deleted nevertheless.
+    ///
+    /// # Errors
+    /// A value is not valid, or the runtime passes other capabilities.
+    pub(crate) fn host_ports(&self) -> Result<Vec<HostPort>, PluginError> {
+        let Some(tree) = &self.runtime_config else {
+            return Ok(Vec::new());
+        };
+        let raw = RawRuntimeConfig::deserialize(tree)
+            .map_err(|error| PluginError::invalid_config(format!("runtimeConfig: {error}")))?;
+        let mappings = raw.port_mappings.unwrap_or_default();
+        if mappings.len() > MAX_PORT_MAPPINGS {
+            return Err(PluginError::invalid_config(
+                "portMappings has more than 4096 entries",
+            ));
+        }
+        HostPort::parse_all(&mappings)
     }
 
     /// Returns the ranges of all families.

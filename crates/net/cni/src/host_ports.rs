@@ -24,11 +24,8 @@ pub(crate) fn check_free(
     records: &[(RecordKey, Record)],
 ) -> Result<(), PluginError> {
     for (index, port) in ports.iter().enumerate() {
-        let earlier = ports.iter().take(index);
-        if earlier
-            .into_iter()
-            .any(|other| port.collides(other) && port != other)
-        {
+        let mut earlier = ports.iter().take(index);
+        if earlier.any(|other| port.contradicts(other)) {
             return Err(PluginError::invalid_config(format!(
                 "portMappings: {port} leads to two ports of the pod"
             )));

@@ -13,6 +13,7 @@ mod environment;
 mod error;
 mod host_port_rules;
 mod host_ports;
+mod loopback;
 mod plugin;
 mod pod_device;
 mod port_mapping;

@@ -13,7 +13,9 @@ use crate::config::{Network, read_version};
 use crate::environment::{Attachment, Environment, Operation};
 use crate::error::{ErrorCode, PluginError};
 use crate::host_ports::{apply_host_ports, check_free, forget_connections};
+use crate::loopback::{execute_loopback, is_loopback};
 use crate::pod_device::{PodAddress, PodDevice};
+use crate::port_mapping::HostPort;
 use crate::records::{Record, RecordKey, Records, taken_addresses};
 use crate::removal::delete_attachment;
 use crate::response::{Addition, supported_versions};
@@ -52,6 +54,11 @@ async fn execute(environment: &Environment, input: &[u8]) -> Result<Option<Value
     let operation = Operation::parse(environment)?;
     if operation == Operation::Version {
         return Ok(Some(supported_versions()));
+    }
+    if let Ok(tree) = serde_json::from_slice(input)
+        && is_loopback(&tree)
+    {
+        return execute_loopback(&operation, &tree);
     }
     let network = Network::parse(input)?;
     match operation {
@@ -106,8 +113,13 @@ async fn add_attachment(
     }
     let key = RecordKey::of_attachment(&network.name, attachment);
     let pod = PodDevice::open(namespace, attachment, &key)?;
-    let addresses = reserve(network, attachment, &key)?;
-    let made = make_attachment(network, attachment, namespace, &pod, &addresses).await;
+    let ports = network.host_ports()?;
+    let addresses = reserve(network, attachment, &key, &ports)?;
+    let work = make_attachment(network, attachment, namespace, &pod, &addresses);
+    let made = match work {
+        Ok(result) => open_host_ports(network, &ports).await.map(|()| result),
+        Err(error) => Err(error),
+    };
     match made {
         Ok(result) => Ok(result),
         Err(error) => Err(match delete_attachment(network, &key).await {
@@ -122,6 +134,7 @@ fn reserve(
     network: &Network,
     attachment: &Attachment,
     key: &RecordKey,
+    ports: &[HostPort],
 ) -> Result<Vec<PodAddress>, PluginError> {
     let records = Records::lock(&network.data_dir, &network.name)?;
     if records.list_keys()?.contains(key) {
@@ -134,14 +147,14 @@ fn reserve(
         ));
     }
     let present = records.read_all()?;
-    check_free(&network.host_ports, &present)?;
+    check_free(ports, &present)?;
     let taken = taken_addresses(&present);
     let addresses = choose_addresses(&network.range_sets, &taken, &records.read_last())?;
     let record = Record {
         container: attachment.container.clone(),
         interface: attachment.interface.to_string(),
         addresses: addresses.clone(),
-        host_ports: network.host_ports.clone(),
+        host_ports: ports.to_vec(),
     };
     records.write(key, &record)?;
     records.write_last(&addresses);
@@ -151,7 +164,7 @@ fn reserve(
     ))
 }
 
-async fn make_attachment(
+fn make_attachment(
     network: &Network,
     attachment: &Attachment,
     namespace: &Path,
@@ -167,11 +180,6 @@ async fn make_attachment(
     let bridge = bridge.ensure(&mut netlink)?;
     let mtu = network.mtu.unwrap_or(bridge.mtu);
     let created = pod.create(&mut netlink, &bridge, mtu, addresses)?;
-    if !network.host_ports.is_empty() {
-        let records = Records::lock(&network.data_dir, &network.name)?;
-        apply_host_ports(network, &records.read_all()?).await?;
-        forget_connections(&network.host_ports).await;
-    }
     let addition = Addition {
         network,
         attachment,
@@ -182,6 +190,22 @@ async fn make_attachment(
         addresses,
     };
     Ok(addition.to_json())
+}
+
+/// Opens the host ports of a pod.
+async fn open_host_ports(network: &Network, ports: &[HostPort]) -> Result<(), PluginError> {
+    if ports.is_empty() {
+        return Ok(());
+    }
+    install_host_ports(network).await?;
+    forget_connections(ports).await;
+    Ok(())
+}
+
+/// Installs the host ports of all records, under their lock: the last process has all of them.
+async fn install_host_ports(network: &Network) -> Result<(), PluginError> {
+    let records = Records::lock(&network.data_dir, &network.name)?;
+    apply_host_ports(network, &records.read_all()?).await
 }
 
 /// Checks whether pods could be added. A node without a free address is ready nevertheless: its

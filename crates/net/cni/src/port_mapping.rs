@@ -8,15 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::PluginError;
 
-/// An entry of the capability `portMappings`.
+/// An entry of the capability `portMappings`. containerd writes the names with capitals: programs
+/// in Go read fields whatever the case of their names.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PortMapping {
+    #[serde(alias = "HostPort")]
     host_port: i64,
+    #[serde(alias = "ContainerPort")]
     container_port: i64,
-    #[serde(default)]
+    #[serde(default, alias = "Protocol")]
     protocol: String,
-    #[serde(default, rename = "hostIP")]
+    #[serde(default, rename = "hostIP", alias = "HostIP")]
     host_ip: String,
 }
 
@@ -91,6 +94,11 @@ impl HostPort {
         }
     }
 
+    /// Returns whether another port of the same pod is this one, and leads elsewhere.
+    pub(crate) fn contradicts(&self, other: &Self) -> bool {
+        self.collides(other) && self.address == other.address && self.target != other.target
+    }
+
     /// Returns whether both have one address and port of the node.
     pub(crate) fn collides(&self, other: &Self) -> bool {
         self.port == other.port
@@ -132,6 +140,26 @@ mod tests {
         ] {
             assert!(parse(wrong.clone()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn names_are_read_as_containerd_writes_them() {
+        let tree =
+            json!([{ "HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": "" }]);
+        assert_eq!(parse(tree).unwrap(), [port("", 8080, "tcp")]);
+    }
+
+    /// A pod may have a port of its own for an address beside that for all.
+    #[test]
+    fn port_of_a_pod_leads_to_one_of_its_ports() {
+        let http = port("", 80, "tcp");
+        let elsewhere = HostPort {
+            target: 81,
+            ..http.clone()
+        };
+        assert!(http.contradicts(&elsewhere));
+        assert!(!http.contradicts(&http));
+        assert!(!http.contradicts(&port("192.0.2.1", 80, "tcp")));
     }
 
     #[test]

@@ -24,11 +24,13 @@ pub(crate) async fn delete_attachment(
         Err(_) => true,
     };
     if has_ports {
-        let mut present = Vec::new();
-        for other in records.list_keys()?.iter().filter(|other| *other != key) {
-            let record = records.read(other)?;
-            present.extend(record.map(|record| (other.clone(), record)));
-        }
+        let keys = records.list_keys()?.into_iter();
+        // The host ports of a damaged record are closed: they must not prevent the removal of
+        // others.
+        let present: Vec<_> = keys
+            .filter(|other| other != key)
+            .filter_map(|other| Some((other.clone(), records.read(&other).ok()??)))
+            .collect();
         apply_host_ports(network, &present).await?;
     }
     records.remove(key)

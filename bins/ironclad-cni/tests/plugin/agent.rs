@@ -1,0 +1,198 @@
+//! The agent as a process, with an API server that has nodes only.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use net_node::Backend;
+use serde_json::{Value, json};
+
+use crate::nodes::Cluster;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Nodes that are listed, and the watches that get events of changes.
+#[derive(Clone, Default)]
+struct Server {
+    nodes: Arc<Mutex<Vec<Value>>>,
+    watches: Arc<Mutex<Vec<mpsc::Sender<Value>>>>,
+    version: Arc<Mutex<u64>>,
+}
+
+impl Server {
+    /// Serves in a namespace; returns the port.
+    fn start(&self, cluster: &Cluster, place: &str) -> u16 {
+        let (ready, is_ready) = mpsc::channel();
+        let server = self.clone();
+        cluster.world.run_inside(place, move || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            ready.send(listener.local_addr().unwrap().port()).unwrap();
+            for stream in listener.incoming().map_while(Result::ok) {
+                let server = server.clone();
+                std::thread::spawn(move || server.answer(stream));
+            }
+        });
+        is_ready.recv().unwrap()
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> Option<()> {
+        let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+        let request = lines.next()?.ok()?;
+        while !lines.next()?.ok()?.is_empty() {}
+        if !request.contains("watch=") {
+            let version = self.version.lock().unwrap().to_string();
+            let items = self.nodes.lock().unwrap().clone();
+            let list = json!({
+                "kind": "NodeList", "apiVersion": "v1",
+                "metadata": { "resourceVersion": version }, "items": items,
+            })
+            .to_string();
+            let length = list.len();
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close";
+            write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{list}").ok()?;
+            return Some(());
+        }
+        let (sender, events) = mpsc::channel();
+        self.watches.lock().unwrap().push(sender);
+        let head =
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked";
+        write!(stream, "{head}\r\n\r\n").ok()?;
+        for event in events {
+            let line = format!("{event}\n");
+            write!(stream, "{:x}\r\n{line}\r\n", line.len()).ok()?;
+        }
+        Some(())
+    }
+
+    fn change(&self, kind: &str, mut node: Value) {
+        let mut version = self.version.lock().unwrap();
+        *version += 1;
+        node["metadata"]["resourceVersion"] = json!(version.to_string());
+        let name = node["metadata"]["name"].clone();
+        let mut nodes = self.nodes.lock().unwrap();
+        nodes.retain(|other| other["metadata"]["name"] != name);
+        if kind != "DELETED" {
+            nodes.push(node.clone());
+        }
+        let event = json!({ "type": kind, "object": node });
+        let watches = self.watches.lock().unwrap();
+        watches
+            .iter()
+            .for_each(|watch| drop(watch.send(event.clone())));
+    }
+}
+
+/// Dropping it kills the process.
+struct Agent(Child);
+
+impl Agent {
+    fn start(cluster: &Cluster, node: &str, port: u16) -> Self {
+        let settings = cluster.settings(node);
+        let kubeconfig = cluster.world.data.path().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": format!("http://127.0.0.1:{port}") } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+            "users": [{ "name": "u", "user": {} }],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        let child = Command::new("ip")
+            .args(["netns", "exec", &cluster.world.name(node)])
+            .args([
+                env!("CARGO_BIN_EXE_ironclad-cni"),
+                "--cluster-cidr=10.244.0.0/16,fd00::/48",
+            ])
+            .arg(format!("--hostname-override={node}"))
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--cni-conf-dir={}", settings.conf_dir.display()))
+            .arg(format!("--data-dir={}", settings.data_dir.display()))
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[track_caller]
+fn wait_for(cluster: &Cluster, subject: &str, expect: impl Fn(&str) -> bool) -> String {
+    let began = Instant::now();
+    loop {
+        let entries = cluster.list_entries("n1");
+        if expect(&entries) {
+            return entries;
+        }
+        assert!(began.elapsed() < DEADLINE, "{subject}\n{entries}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn agent_follows_nodes_and_repairs_what_others_change() {
+    let Some(cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    let server = Server::default();
+    let nodes: Vec<Value> = cluster
+        .nodes
+        .iter()
+        .map(|node| serde_json::to_value(node).unwrap())
+        .collect();
+    for node in &nodes[..2] {
+        server.change("ADDED", node.clone());
+    }
+    let port = server.start(&cluster, "n1");
+    let agent = Agent::start(&cluster, "n1", port);
+    let direct = "10.244.2.0/24 via 192.0.1.2";
+    let tunnel = "10.244.3.0/24 via 10.244.3.1 dev vxlan-pods";
+    let is_whole = |entries: &str| {
+        entries.contains(direct)
+            && entries.contains(tunnel)
+            && entries.contains("192.0.2.3")
+            && entries.contains("table ip6 pods-cni0")
+    };
+    wait_for(&cluster, "first sync", |entries| {
+        entries.contains(direct) && entries.contains("table ip pods-cni0")
+    });
+    server.change("ADDED", nodes[2].clone());
+    let whole = wait_for(&cluster, "a new node", is_whole);
+    let exec = |command: &str| cluster.world.exec("n1", command).unwrap();
+    for command in [
+        "ip route del 10.244.2.0/24",
+        "ip link del vxlan-pods",
+        "nft delete table ip6 pods-cni0",
+        "ip route flush proto 120",
+    ] {
+        exec(command);
+        wait_for(&cluster, command, is_whole);
+    }
+    // A killed agent leaves everything as it is, and the next one changes nothing.
+    drop(agent);
+    assert!(is_whole(&cluster.list_entries("n1")));
+    server.watches.lock().unwrap().clear();
+    let _agent = Agent::start(&cluster, "n1", port);
+    let began = Instant::now();
+    while server.watches.lock().unwrap().is_empty() {
+        assert!(
+            began.elapsed() < DEADLINE,
+            "the second agent does not watch"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(is_whole(&cluster.list_entries("n1")), "{whole}");
+    for node in [&nodes[1], &nodes[2]] {
+        server.change("DELETED", node.clone());
+    }
+    wait_for(&cluster, "deleted nodes", |entries| {
+        !entries.contains("via")
+    });
+    assert!(cluster.add_pod("n1", "p1")["ips"].is_array());
+}
