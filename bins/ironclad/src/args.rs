@@ -8,6 +8,7 @@ use base_telemetry::LogOptions;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ipnet::Ipv4Net;
+use operator_cluster::CniPlugin;
 use operator_discovery::{Endpoint, KeyPin};
 
 /// A Kubernetes cluster on this machine, or this machine as a node of another one.
@@ -94,6 +95,10 @@ pub struct Up {
     /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
     pub simulated: bool,
+    /// Plugin of the pod network: bridge (those of the CNI project) or ironclad (ironclad-cni)
+    /// [default: bridge]
+    #[arg(long, value_name = "PLUGIN", conflicts_with_all = ["simulated", "runtime_endpoint"])]
+    pub cni: Option<CniPlugin>,
     /// Number of nodes; all but the first are network and mount namespaces of this machine
     /// [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(operator_cluster::MAX_NODES)))]
@@ -209,6 +214,10 @@ pub struct Join {
     /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
     pub simulated: bool,
+    /// Plugin of the pod network: bridge (those of the CNI project) or ironclad (ironclad-cni)
+    /// [default: bridge]
+    #[arg(long, value_name = "PLUGIN", conflicts_with_all = ["simulated", "runtime_endpoint"])]
+    pub cni: Option<CniPlugin>,
     /// Name of the node [default: the host's]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,

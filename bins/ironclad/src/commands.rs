@@ -84,6 +84,7 @@ async fn run_up(options: Up, shared: Option<SharedOptions>) -> anyhow::Result<()
         bin_dir: options.bin_dir,
         runtime_endpoint: options.runtime_endpoint,
         simulated: options.simulated,
+        cni: options.cni,
         nodes: options.nodes,
         node_name: options.node_name,
         node_address: options.node_ip,

@@ -27,6 +27,7 @@ pub async fn run_join(options: Join) -> anyhow::Result<()> {
         control_plane,
         runtime_endpoint: options.runtime_endpoint,
         simulated: options.simulated,
+        cni: options.cni,
         node_name: options.node_name,
         node_address: options.node_ip,
         labels: options.node_labels,

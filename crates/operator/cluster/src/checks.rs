@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::bridges::find_other_cluster;
+use crate::cni_plugin::CniPlugin;
 use crate::command::find_program;
 use crate::configs::cni_plugins;
 use crate::error::{Error, Result};
@@ -60,6 +61,9 @@ pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
     check_binaries(&settings.bin_dir, needed)?;
     if settings.has_api_proxy() {
         check_binaries(&settings.bin_dir, &["ironclad"])?;
+    }
+    if settings.runtime == Runtime::Own && settings.cni == CniPlugin::Ironclad {
+        check_binaries(&settings.bin_dir, &["ironclad-cni"])?;
     }
     if settings.runs_pods() {
         check_programs(settings)?;
@@ -142,7 +146,7 @@ fn check_programs(settings: &Settings) -> Result<()> {
                 .into_iter()
                 .filter(|program| find_program(program).is_none()),
         );
-        if cni_plugins().is_none() {
+        if settings.cni == CniPlugin::Bridge && cni_plugins().is_none() {
             missing.push("containernetworking-plugins");
         }
     }

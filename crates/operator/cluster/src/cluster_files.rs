@@ -168,7 +168,7 @@ pub(crate) fn create_directories(settings: &Settings, layout: &Layout) -> Result
 pub(crate) fn make_runtime_config(settings: &Settings, layout: &Layout) -> Option<ConfigFile> {
     (settings.runtime == Runtime::Own).then(|| ConfigFile {
         path: layout.config("containerd.toml"),
-        content: configs::containerd_config(layout),
+        content: configs::containerd_config(settings, layout),
     })
 }
 

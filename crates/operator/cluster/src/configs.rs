@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::cni_plugin::CniPlugin;
 use crate::image::PAUSE;
 use crate::layout::Layout;
 use crate::node::ClusterNode;
@@ -26,9 +27,12 @@ pub fn cni_plugins() -> Option<PathBuf> {
 /// Returns containerd's configuration: all paths are the cluster's own, so that another containerd
 /// on the machine is not affected.
 #[must_use]
-pub fn containerd_config(layout: &Layout) -> String {
+pub fn containerd_config(settings: &Settings, layout: &Layout) -> String {
     let root = layout.data().join("containerd");
-    let plugins = cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0]));
+    let plugins = match settings.cni {
+        CniPlugin::Bridge => cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0])),
+        CniPlugin::Ironclad => layout.cni_bin(),
+    };
     // Stream port 0 picks a free port, because another containerd may use a fixed one.
     // `SystemdCgroup = false` matches the kubelet, which manages cgroups as plain directories.
     // `restrict_oom_score_adj` lets it start where the machine forbids lower scores, as in a
@@ -86,7 +90,35 @@ disabled_plugins = [
 /// hide the addresses of pods from one another; the cluster's own table does it.
 #[must_use]
 pub fn cni_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> String {
-    let tree = serde_json::json!({
+    let tree = match settings.cni {
+        CniPlugin::Bridge => bridge_config(settings, node, layout),
+        CniPlugin::Ironclad => own_config(settings, node, layout),
+    };
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
+/// Returns the configuration of the cluster's own plugin. Runtimes that do not know `cniVersions`
+/// use the first version.
+fn own_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Value {
+    serde_json::json!({
+        "cniVersion": "1.0.0",
+        "cniVersions": ["1.0.0", "1.1.0"],
+        "name": "ironclad",
+        "plugins": [{
+            "type": "ironclad-cni",
+            "bridge": settings.bridge(),
+            "ipam": {
+                "type": "host-local",
+                "dataDir": layout.cni_state(),
+                "ranges": [[{ "subnet": node.pods.to_string() }]],
+            },
+            "capabilities": { "portMappings": true },
+        }]
+    })
+}
+
+fn bridge_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Value {
+    serde_json::json!({
         "cniVersion": "0.4.0",
         "name": "ironclad",
         "plugins": [
@@ -109,8 +141,7 @@ pub fn cni_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> S
             },
             { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true }
         ]
-    });
-    serde_json::to_string_pretty(&tree).unwrap_or_default()
+    })
 }
 
 /// Path of the object that a joining machine reads before it can trust the server.
@@ -438,8 +469,27 @@ mod tests {
     }
 
     #[test]
+    fn own_plugin_has_its_directory_and_one_configuration() {
+        let layout = Layout::new(Path::new("/data"), false);
+        let settings = Settings {
+            cni: CniPlugin::Ironclad,
+            ..Settings::example()
+        };
+        let config = parse(&cni_config(&settings, &settings.first_node(), &layout));
+        let plugin = &config["plugins"][0];
+        assert_eq!(plugin["type"], "ironclad-cni");
+        assert_eq!(plugin["ipam"]["ranges"][0][0]["subnet"], "10.244.0.0/24");
+        assert_eq!(config["plugins"][1], Value::Null);
+        let runtime = containerd_config(&settings, &layout);
+        assert!(runtime.contains("bin_dir = \"/data/cni/bin\""), "{runtime}");
+    }
+
+    #[test]
     fn containerd_shares_nothing_with_another_one() {
-        let config = containerd_config(&Layout::new(Path::new("/data"), false));
+        let config = containerd_config(
+            &Settings::example(),
+            &Layout::new(Path::new("/data"), false),
+        );
         for line in [
             "root = \"/data/containerd\"",
             "state = \"/data/run/containerd\"",

@@ -195,6 +195,11 @@ impl Layout {
         // The runtime takes the first file by name; a list of plugins needs this ending.
         self.cni_conf().join("10-ironclad.conflist")
     }
+    /// Returns the directory of the cluster's own plugins.
+    #[must_use]
+    pub fn cni_bin(&self) -> PathBuf {
+        self.data.join("cni").join("bin")
+    }
     /// Returns the directory of addresses allocated by host-local.
     #[must_use]
     pub fn cni_state(&self) -> PathBuf {

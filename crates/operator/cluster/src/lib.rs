@@ -14,6 +14,7 @@ mod certificates;
 mod cgroups;
 mod checks;
 mod cluster_files;
+mod cni_plugin;
 mod command;
 mod command_lock;
 mod config_file;
@@ -56,6 +57,7 @@ mod upgrade_state;
 
 pub use backup::{BackupOptions, RestoreOptions};
 pub use certificates::{CertificateFile, Renewer, list_certificates, renew_certificates};
+pub use cni_plugin::CniPlugin;
 pub use control_plane::{
     ControlPlane, JoinProgress, JoinedControlPlane, MemberIdentity, SharedOptions, StartMembers,
     StoreMember,

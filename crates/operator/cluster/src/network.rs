@@ -7,6 +7,7 @@ mod choose;
 mod device;
 mod isolation;
 mod link;
+mod plugin;
 
 use std::fs;
 use std::path::Path;
@@ -21,6 +22,7 @@ use crate::settings::Settings;
 pub use choose::choose_node_network;
 use device::{ensure_bridge, remove_device};
 pub use isolation::end_node_processes;
+pub use plugin::{link_plugins, plugin_program};
 
 // Without the second one, traffic between pods of one bridge bypasses kube-proxy's rules.
 const SYSCTLS: [(&str, &str); 3] = [
@@ -36,6 +38,7 @@ pub fn prepare_network(settings: &Settings, layout: &Layout) -> Result<()> {
         // the next steps fail.
         let _ = run_command("modprobe", &["-q", module]);
     }
+    link_plugins(settings, layout)?;
     let nodes = settings.nodes();
     // `up` and a supervisor that starts at the same time must not create a node twice.
     let _lock = isolation::lock_nodes(layout)?;
@@ -199,6 +202,9 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
         .try_for_each(|device| remove_device(device))?;
     // The table of the pod network has the name of the cluster, and is always its own.
     let mut tables = vec![("ip", settings.table())];
+    // Host ports of the cluster's own plugin.
+    let host_ports = format!("hostports-{bridge}");
+    tables.extend(["ip", "ip6"].map(|family| (family, host_ports.clone())));
     // kube-proxy's tables have the same names in every cluster, and the routes the same protocol
     // number: if another cluster runs here, they belong to it. It removes routes that are not its
     // own.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+use crate::cni_plugin::CniPlugin;
 #[cfg(test)]
 use crate::control_plane::JoinProgress;
 use crate::control_plane::{ControlPlane, JoinedControlPlane, MemberIdentity};
@@ -151,6 +152,9 @@ pub struct Settings {
     pub node_address: IpAddr,
     /// Container runtime.
     pub runtime: Runtime,
+    /// Plugin of the pod network.
+    #[serde(default)]
+    pub cni: CniPlugin,
     /// Addresses of pods.
     pub pod_cidr: Ipv4Net,
     /// Addresses of Services.
@@ -455,6 +459,7 @@ impl Settings {
             node_name: "n1".into(),
             node_address: "192.0.2.2".parse().unwrap(),
             runtime: Runtime::Own,
+            cni: CniPlugin::Bridge,
             pod_cidr: "10.244.0.0/16".parse().unwrap(),
             service_cidr: "10.96.0.0/16".parse().unwrap(),
             domain: "cluster.local".into(),

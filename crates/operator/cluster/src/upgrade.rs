@@ -22,6 +22,7 @@ use crate::connect::{connect_admin_at, local_api_url};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
+use crate::network::{link_plugins, plugin_program};
 use crate::plan::{Plan, make_plan};
 use crate::settings::Settings;
 use crate::status::cluster_status;
@@ -210,6 +211,15 @@ impl Upgrade<'_> {
         if !to.join("ironclad").is_file() {
             programs.push(std::env::current_exe().map_err(Error::io("/proc/self/exe"))?);
         }
+        if let Some(plugin) = plugin_program(&self.settings_for(to)) {
+            if !plugin.is_file() {
+                return Err(Error::Refused(format!(
+                    "{} does not exist, and pods of this cluster need it; a directory of programs has all of them",
+                    plugin.display()
+                )));
+            }
+            programs.push(plugin);
+        }
         reject_foreign_owners(programs)?;
         check_programs(steps, to, self.options.allow_downgrade).await
     }
@@ -331,6 +341,7 @@ impl Upgrade<'_> {
             self.update_objects(&settings).await?;
         }
         settings.save()?;
+        link_plugins(&settings, self.layout)?;
         self.save_whole_plan(&settings, after)?;
         end_upgrade(self.layout)
     }
@@ -441,6 +452,7 @@ impl Upgrade<'_> {
             state.save(self.layout)?;
         }
         settings.save()?;
+        link_plugins(&settings, self.layout)?;
         for path in &state.added {
             files::remove_file(path)?;
         }

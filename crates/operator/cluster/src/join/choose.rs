@@ -10,6 +10,7 @@ use operator_discovery::Endpoint;
 
 use super::options::JoinOptions;
 use crate::checks::why_simulated;
+use crate::cni_plugin::CniPlugin;
 use crate::error::{Error, Result};
 use crate::membership::Membership;
 use crate::published::ClusterParameters;
@@ -53,6 +54,7 @@ pub(super) async fn choose_settings(
         node_name,
         node_address,
         runtime,
+        cni: CniPlugin::choose(options.cni, before.map(|before| before.cni))?,
         pod_cidr: cluster.pods,
         service_cidr: cluster.services,
         domain: cluster.domain,

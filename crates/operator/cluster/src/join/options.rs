@@ -7,6 +7,8 @@ use api_bootstrap::BootstrapToken;
 use operator_discovery::{Endpoint, KeyPin, Trust};
 use operator_pki::CertificateKey;
 
+use crate::cni_plugin::CniPlugin;
+
 /// The source from which a joining machine learns the address and the CA of the cluster.
 #[derive(Debug, Clone)]
 pub enum DiscoverySource {
@@ -59,6 +61,8 @@ pub struct JoinOptions {
     pub runtime_endpoint: Option<String>,
     /// Simulate containers.
     pub simulated: bool,
+    /// Plugin of the pod network.
+    pub cni: Option<CniPlugin>,
     /// Name of the node.
     pub node_name: Option<String>,
     /// Address of the node.

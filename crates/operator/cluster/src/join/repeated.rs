@@ -49,6 +49,7 @@ fn check_node_options(
     check_value("--runtime-endpoint", given, endpoint)?;
     let simulated = options.simulated.then_some(&true);
     check_value("--simulated", simulated, &is_simulated)?;
+    check_value("--cni", options.cni.as_ref(), &settings.cni)?;
     check_list("--node-labels", &options.labels, &membership.labels)?;
     check_list(
         "--register-with-taints",

@@ -7,6 +7,7 @@ use api_meta::names;
 use ipnet::Ipv4Net;
 
 use crate::checks::why_simulated;
+use crate::cni_plugin::CniPlugin;
 use crate::control_plane::{ControlPlane, StoreMember};
 use crate::error::{Error, Result};
 use crate::network::choose_node_network;
@@ -43,6 +44,7 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
             choose_address,
         ),
         runtime,
+        cni: CniPlugin::choose(options.cni, before.as_ref().map(|b| b.cni))?,
         pod_cidr: check_fixed(
             "--pod-cidr",
             options.pod_cidr,

@@ -1,5 +1,6 @@
 //! Options of `ironclad up`.
 
+use crate::cni_plugin::CniPlugin;
 use crate::control_plane::SharedOptions;
 use ipnet::Ipv4Net;
 use std::path::PathBuf;
@@ -15,6 +16,8 @@ pub struct UpOptions {
     pub runtime_endpoint: Option<String>,
     /// Simulate containers.
     pub simulated: bool,
+    /// Plugin of the pod network.
+    pub cni: Option<CniPlugin>,
     /// Number of nodes.
     pub nodes: Option<u8>,
     /// Name of the first node.
