@@ -116,7 +116,7 @@ fn pod_with_invalid_host_ports_is_refused_and_can_be_deleted() {
         world.call(&Call::new("DEL", "a"), &config).unwrap();
     }
     let mut config = world.config();
-    config["runtimeConfig"] = json!({ "bandwidth": { "ingressRate": 1 } });
+    config["runtimeConfig"] = json!({ "aliases": ["a"] });
     let error = world.call(&Call::new("ADD", "a"), &config).unwrap_err();
     assert_eq!(error["code"], 7, "{error}");
 }

@@ -11,6 +11,7 @@
 
 mod agent;
 mod attachments;
+mod bandwidth;
 mod host_ports;
 mod nodes;
 mod specification;

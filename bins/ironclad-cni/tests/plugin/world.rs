@@ -131,10 +131,10 @@ impl World {
 
     /// Returns what the plugin has made on the node: devices, records and rules.
     pub fn list_made(&self) -> Vec<String> {
-        let devices = self.exec("node", "ip -o link show type veth").unwrap();
+        let devices = self.exec("node", "ip -o link show").unwrap();
         let mut made: Vec<_> = devices
             .lines()
-            .filter(|line| line.contains("veth"))
+            .filter(|line| line.contains("veth") || line.contains("ifb"))
             .map(str::to_owned)
             .collect();
         let records = std::fs::read_dir(self.data.path().join("pods"));

@@ -11,6 +11,7 @@ use net_link::DeviceName;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::bandwidth::Bandwidth;
 use crate::environment::is_identifier;
 use crate::error::{ErrorCode, PluginError};
 use crate::port_mapping::{HostPort, PortMapping};
@@ -20,6 +21,8 @@ use crate::version::SpecVersion;
 pub const DEFAULT_BRIDGE: &str = "cni0";
 /// Directory of the records, unless the configuration has another.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/ironclad";
+/// Capabilities of the plugin.
+const CAPABILITIES: [&str; 2] = ["portMappings", "bandwidth"];
 /// Limits of lists in a configuration.
 const MAX_RANGES: usize = 16;
 const MAX_PORT_MAPPINGS: usize = 4096;
@@ -147,6 +150,14 @@ struct RawRoute {
 struct RawRuntimeConfig {
     #[serde(default)]
     port_mappings: Option<Vec<PortMapping>>,
+    bandwidth: Option<Bandwidth>,
+}
+
+/// Host ports and rates of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PodOptions {
+    pub(crate) host_ports: Vec<HostPort>,
+    pub(crate) bandwidth: Bandwidth,
 }
 
 /// Reads the version of a configuration, for the answer to one that is not valid.
@@ -206,14 +217,14 @@ impl Network {
         })
     }
 
-    /// Returns the host ports of the pod. They are read by ADD alone: a pod whose host ports are
-    /// not valid can be deleted nevertheless.
+    /// Returns the options of the pod. They are read by ADD alone: a pod whose options are not
+    /// valid can be deleted nevertheless.
     ///
     /// # Errors
     /// A value is not valid, or the runtime passes other capabilities.
-    pub(crate) fn host_ports(&self) -> Result<Vec<HostPort>, PluginError> {
+    pub(crate) fn pod_options(&self) -> Result<PodOptions, PluginError> {
         let Some(tree) = &self.runtime_config else {
-            return Ok(Vec::new());
+            return Ok(PodOptions::default());
         };
         let raw = RawRuntimeConfig::deserialize(tree)
             .map_err(|error| PluginError::invalid_config(format!("runtimeConfig: {error}")))?;
@@ -223,7 +234,10 @@ impl Network {
                 "portMappings has more than 4096 entries",
             ));
         }
-        HostPort::parse_all(&mappings)
+        Ok(PodOptions {
+            host_ports: HostPort::parse_all(&mappings)?,
+            bandwidth: raw.bandwidth.unwrap_or_default(),
+        })
     }
 
     /// Returns the ranges of all families.
@@ -249,7 +263,7 @@ fn check_fixed_values(raw: &RawNetwork) -> Result<(), PluginError> {
     }
     let unknown = raw.capabilities.iter().find(|(name, value)| {
         // An off switch for something that is not there is as good as none.
-        *name != "portMappings" && **value != Value::Bool(false)
+        !CAPABILITIES.contains(&name.as_str()) && **value != Value::Bool(false)
     });
     match unknown {
         Some((name, _)) => Err(PluginError::invalid_config(format!(
@@ -424,7 +438,7 @@ mod tests {
             ("/ipMasq", json!(true)),
             ("/hairpinMode", json!(false)),
             ("/isGateway", json!(false)),
-            ("/capabilities", json!({"bandwidth": true})),
+            ("/capabilities", json!({"aliases": true})),
             ("/ipam/type", json!("dhcp")),
             ("/ipam/dataDir", json!("x")),
             ("/ipam/routes", json!([{"dst": "10.0.0.0/8"}])),

@@ -5,6 +5,7 @@
 //! after everything else is. So whatever a killed process leaves can be found and removed.
 
 mod allocation;
+mod bandwidth;
 mod bridge;
 mod check;
 mod collect;

@@ -6,15 +6,16 @@ use net_link::Netlink;
 use serde_json::Value;
 
 use crate::allocation::choose_addresses;
+use crate::bandwidth::limit_bandwidth;
 use crate::bridge::Bridge;
 use crate::check::check_attachment;
 use crate::collect::collect_garbage;
-use crate::config::{Network, read_version};
+use crate::config::{Network, PodOptions, read_version};
 use crate::environment::{Attachment, Environment, Operation};
 use crate::error::{ErrorCode, PluginError};
 use crate::host_ports::{apply_host_ports, check_free, forget_connections};
 use crate::loopback::{execute_loopback, is_loopback};
-use crate::pod_device::{PodAddress, PodDevice};
+use crate::pod_device::{PodAddress, PodDevice, host_device, redirect_device};
 use crate::port_mapping::HostPort;
 use crate::records::{Record, RecordKey, Records, taken_addresses};
 use crate::removal::delete_attachment;
@@ -113,11 +114,13 @@ async fn add_attachment(
     }
     let key = RecordKey::of_attachment(&network.name, attachment);
     let pod = PodDevice::open(namespace, attachment, &key)?;
-    let ports = network.host_ports()?;
-    let addresses = reserve(network, attachment, &key, &ports)?;
+    let options = network.pod_options()?;
+    let addresses = reserve(network, attachment, &key, &options.host_ports)?;
     let work = make_attachment(network, attachment, namespace, &pod, &addresses);
     let made = match work {
-        Ok(result) => open_host_ports(network, &ports).await.map(|()| result),
+        Ok(result) => apply_options(network, &key, &options)
+            .await
+            .map(|()| result),
         Err(error) => Err(error),
     };
     match made {
@@ -192,13 +195,19 @@ fn make_attachment(
     Ok(addition.to_json())
 }
 
-/// Opens the host ports of a pod.
-async fn open_host_ports(network: &Network, ports: &[HostPort]) -> Result<(), PluginError> {
-    if ports.is_empty() {
+/// Limits the rates of a pod, and opens its host ports.
+async fn apply_options(
+    network: &Network,
+    key: &RecordKey,
+    options: &PodOptions,
+) -> Result<(), PluginError> {
+    let (host, target) = (host_device(key)?, redirect_device(key)?);
+    limit_bandwidth(&mut Netlink::open()?, &options.bandwidth, &host, &target)?;
+    if options.host_ports.is_empty() {
         return Ok(());
     }
     install_host_ports(network).await?;
-    forget_connections(ports).await;
+    forget_connections(&options.host_ports).await;
     Ok(())
 }
 

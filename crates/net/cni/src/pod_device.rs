@@ -56,8 +56,16 @@ pub(crate) struct PodDevice<'a> {
 
 /// Returns the name of the attachment's device on the node.
 pub(crate) fn host_device(key: &RecordKey) -> Result<DeviceName, PluginError> {
-    let name = key.device_name();
-    DeviceName::parse(&name)
+    parse_name(&key.device_name())
+}
+
+/// Returns the name of the device for what the pod sends, if its rate is limited.
+pub(crate) fn redirect_device(key: &RecordKey) -> Result<DeviceName, PluginError> {
+    parse_name(&key.redirect_name())
+}
+
+fn parse_name(name: &str) -> Result<DeviceName, PluginError> {
+    DeviceName::parse(name)
         .ok_or_else(|| PluginError::input_output(format!("{name:?} is not a name of a device")))
 }
 

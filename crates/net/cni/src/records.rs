@@ -54,6 +54,11 @@ impl RecordKey {
         is_key.then(|| Self(text.to_owned()))
     }
 
+    /// Returns the name of the device for what the pod sends, if its rate is limited.
+    pub(crate) fn redirect_name(&self) -> String {
+        format!("ifb{}", self.0.get(..DEVICE_DIGITS).unwrap_or(&self.0))
+    }
+
     /// Returns the name of the attachment's device on the node.
     pub(crate) fn device_name(&self) -> String {
         format!("veth{}", self.0.get(..DEVICE_DIGITS).unwrap_or(&self.0))

@@ -5,7 +5,7 @@ use net_link::Netlink;
 use crate::config::Network;
 use crate::error::PluginError;
 use crate::host_ports::apply_host_ports;
-use crate::pod_device::host_device;
+use crate::pod_device::{host_device, redirect_device};
 use crate::records::{RecordKey, Records};
 
 /// Removes everything that an attachment has; what does not exist is no error. Its record is last,
@@ -15,7 +15,9 @@ pub(crate) async fn delete_attachment(
     key: &RecordKey,
 ) -> Result<(), PluginError> {
     // The pod's end goes with it, whether or not its namespace still exists.
-    Netlink::open()?.delete_device(&host_device(key)?)?;
+    let mut netlink = Netlink::open()?;
+    netlink.delete_device(&host_device(key)?)?;
+    netlink.delete_device(&redirect_device(key)?)?;
     let records = Records::lock(&network.data_dir, &network.name)?;
     let has_ports = match records.read(key) {
         Ok(None) => return Ok(()),

@@ -249,7 +249,7 @@ impl Netlink {
         )
     }
 
-    fn create_device(
+    pub(crate) fn create_device(
         &mut self,
         action: impl Fn() -> String,
         attributes: Vec<LinkAttribute>,

@@ -10,6 +10,7 @@ mod namespace;
 mod neighbour;
 mod request;
 mod route;
+mod shaping;
 
 pub use address::DeviceAddress;
 pub use changes::ChangeMonitor;
@@ -18,3 +19,4 @@ pub use namespace::{is_own_namespace, open_in, run_in};
 pub use neighbour::{ForwardingEntry, NeighbourEntry};
 pub use request::{Error, Netlink};
 pub use route::{Route, RouteSource};
+pub use shaping::TokenBucket;

@@ -29,7 +29,7 @@ pub(crate) fn build_conflist(settings: &NodeSettings, ranges: &[IpNet], mtu: u32
             "bridge": settings.bridge.as_str(),
             "mtu": mtu,
             "ipam": { "type": "host-local", "dataDir": settings.data_dir, "ranges": sets },
-            "capabilities": { "portMappings": true },
+            "capabilities": { "portMappings": true, "bandwidth": true },
         }],
     })
 }

@@ -50,7 +50,9 @@ pub(crate) fn make_plan(
     mut find_link: impl FnMut(IpAddr) -> Option<u32>,
 ) -> Plan {
     let mut plan = Plan::default();
-    for node in &peers.nodes {
+    // A kubelet that has not reported yet has no address, and no pods.
+    let reported = peers.nodes.iter().filter(|node| !node.addresses.is_empty());
+    for node in reported {
         for range in &node.ranges {
             if let Err(reason) = plan.add_range(local, node, *range, &mut find_link) {
                 let text = format!("node {}: {range}: {reason}", node.name);
@@ -182,6 +184,7 @@ mod tests {
             ),
             node("b", 2022, &["10.244.2.0/24"], &["198.51.100.2"]),
             node("c", 2023, &["10.244.3.0/24"], &["2001:db8::3"]),
+            node("new", 2024, &["10.244.4.0/24"], &[]),
         ];
         let peers = Peers::check(&own(), &cluster(), &nodes);
         let link: IpNet = "192.0.2.0/24".parse().unwrap();

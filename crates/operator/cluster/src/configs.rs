@@ -112,7 +112,7 @@ fn own_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Value
                 "dataDir": layout.cni_state(),
                 "ranges": [[{ "subnet": node.pods.to_string() }]],
             },
-            "capabilities": { "portMappings": true },
+            "capabilities": { "portMappings": true, "bandwidth": true },
         }]
     })
 }
