@@ -8,6 +8,11 @@ use crate::error::PluginError;
 /// Smallest burst in bytes: the largest packet after segments were merged.
 const LEAST_BURST: u64 = 65_536;
 const BITS: u64 = 8;
+/// Burst that stands for none in particular: containerd passes this number, because annotations of
+/// pods have rates only. As a burst it would make the first 512 MiB exempt from the rate.
+const UNSPECIFIED: u64 = 0xffff_ffff;
+/// Part of a second whose bytes may be sent at once, without a burst.
+const USUAL_SHARE: u64 = 10;
 
 /// The capability `bandwidth`, in bits and bits for each second. containerd writes the names with
 /// capitals.
@@ -39,7 +44,11 @@ impl Bandwidth {
 /// Returns a token bucket; none without a rate. A burst that is smaller than a packet would let no
 /// packet pass.
 fn to_bucket(rate: u64, burst: u64) -> Option<TokenBucket> {
-    let burst = (burst / BITS).clamp(LEAST_BURST, u32::MAX.into());
+    let bits = match burst {
+        0 | UNSPECIFIED => rate / USUAL_SHARE,
+        burst => burst,
+    };
+    let burst = (bits / BITS).clamp(LEAST_BURST, u32::MAX.into());
     (rate > 0).then(|| TokenBucket {
         rate: (rate / BITS).max(1),
         burst: u32::try_from(burst).unwrap_or(u32::MAX),
@@ -85,11 +94,12 @@ mod tests {
         let bucket = |rate, burst| Some(TokenBucket { rate, burst });
         for (rate, burst, expect) in [
             (0, 8_000_000, None),
-            (8_000_000, 0, bucket(1_000_000, 65_536)),
+            (8_000_000, 0, bucket(1_000_000, 100_000)),
+            (8_000, 1, bucket(1_000, 65_536)),
             (8_000_000, 8_000_000, bucket(1_000_000, 1_000_000)),
             (1, u64::MAX, bucket(1, u32::MAX)),
             // As containerd passes it.
-            (80, 4_294_967_295, bucket(10, 536_870_911)),
+            (8_000_000, 4_294_967_295, bucket(1_000_000, 100_000)),
         ] {
             assert_eq!(to_bucket(rate, burst), expect, "{rate} {burst}");
         }

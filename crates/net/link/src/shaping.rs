@@ -21,6 +21,10 @@ const BURST: u16 = 6;
 const ETHERNET: u8 = 1;
 /// Time that a packet waits at most, in milliseconds, beside that of a burst.
 const LATENCY: u64 = 25;
+/// Limit of the burst's part of the waiting bytes: they are memory of the node.
+const MAX_WAITING_BURST: u64 = 1 << 20;
+/// Limit of the waiting bytes.
+const MAX_WAITING: u64 = 64 << 20;
 /// Priority 1, and all protocols (`ETH_P_ALL`, in the order of the network).
 const FIRST_OF_ALL: u32 = (1 << 16) | 3u16.to_be() as u32;
 
@@ -119,7 +123,8 @@ fn other(kind: u16, value: Vec<u8>) -> TcOption {
 /// kernel computes the time of a burst.
 fn encode_parameters(bucket: &TokenBucket) -> Vec<u8> {
     let waiting = bucket.rate.saturating_mul(LATENCY) / 1000;
-    let limit = waiting.saturating_add(bucket.burst.into());
+    let burst = u64::from(bucket.burst).min(MAX_WAITING_BURST);
+    let limit = waiting.saturating_add(burst).min(MAX_WAITING);
     let rate = u32::try_from(bucket.rate).unwrap_or(u32::MAX);
     // cell_log, linklayer, overhead, cell_align, mpu, rate.
     let mut bytes = vec![0, ETHERNET, 0, 0, 0, 0, 0, 0];
@@ -168,5 +173,20 @@ mod tests {
         assert_eq!(bytes.len(), 36);
         assert_eq!(bytes.get(8..12), Some(&1_000_000u32.to_ne_bytes()[..]));
         assert_eq!(bytes.get(24..28), Some(&89_000u32.to_ne_bytes()[..]));
+    }
+
+    /// Whatever the rate, a pod's packets take a bounded part of the node's memory.
+    #[test]
+    fn waiting_bytes_are_limited() {
+        for rate in [1, 1 << 40, u64::MAX] {
+            let bucket = TokenBucket {
+                rate,
+                burst: u32::MAX,
+            };
+            let bytes = encode_parameters(&bucket);
+            let limit = bytes.get(24..28).and_then(|bytes| bytes.try_into().ok());
+            let limit = limit.map(u32::from_ne_bytes);
+            assert!(limit.is_some_and(|limit| u64::from(limit) <= MAX_WAITING));
+        }
     }
 }
