@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use api_address_pool::AddressPool;
 use base_duration::parse_unsigned;
 use base_telemetry::LogOptions;
 use clap::{ArgAction, Parser};
@@ -71,6 +72,10 @@ pub struct Options {
     /// Service networks of the cluster
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<IpNet>,
+    /// Addresses for Services of type LoadBalancer: CIDRs, FIRST-LAST or addresses. The nodes
+    /// announce them if their kube-proxy has the same flag
+    #[arg(long, value_name = "RANGE,...")]
+    pub load_balancer_pool: Option<AddressPool>,
     /// CA that is published in every namespace for service accounts
     #[arg(long, value_name = "FILE")]
     pub root_ca_file: Option<PathBuf>,
@@ -294,6 +299,28 @@ impl Options {
         Ok(signers)
     }
 
+    /// Checks the pool of addresses for load balancers.
+    ///
+    /// # Errors
+    /// It has addresses of pods or Services.
+    pub fn check_load_balancer_pool(&self) -> anyhow::Result<()> {
+        let Some(pool) = &self.load_balancer_pool else {
+            return Ok(());
+        };
+        let networks = [
+            ("--cluster-cidr", &self.cluster_cidr),
+            ("--service-cluster-ip-range", &self.service_cluster_ip_range),
+        ];
+        for (flag, ranges) in networks {
+            if let Some(range) = ranges.iter().find(|range| pool.overlaps(range)) {
+                bail!(
+                    "--load-balancer-pool has addresses of {flag} {range}; take them from the network of the nodes"
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the ranges of nodes' subnets; empty if none are to be allocated.
     pub fn node_ranges(&self) -> anyhow::Result<Vec<Range>> {
         if !self.allocate_node_cidrs {
@@ -367,6 +394,26 @@ mod tests {
         assert!(!options.election.leader_elect);
         assert_eq!(options.node_ranges().unwrap()[0].mask, 24);
         assert!(Options::try_parse_from(["x", "--no-such-flag"]).is_err());
+    }
+
+    #[test]
+    fn load_balancer_pool_is_outside_of_other_networks() {
+        for (pool, expect) in [
+            ("192.0.2.100-192.0.2.120,2001:db8::/120", true),
+            ("10.244.255.0/24", false),
+            ("192.0.2.1,10.96.0.7", false),
+        ] {
+            let args = [
+                "x",
+                "--cluster-cidr=10.244.0.0/16",
+                "--service-cluster-ip-range=10.96.0.0/16",
+                "--load-balancer-pool",
+                pool,
+            ];
+            let options = Options::try_parse_from(args).unwrap();
+            assert_eq!(options.check_load_balancer_pool().is_ok(), expect, "{pool}");
+        }
+        assert!(Options::try_parse_from(["x", "--load-balancer-pool=10.0.0.300"]).is_err());
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     // Checked before the election: a wrong flag must end the process at once and not when it
     // becomes the leader.
     options.node_ranges()?;
+    options.check_load_balancer_pool()?;
     let gates = options.gates()?;
     let is_enabled = |gate: &str| gates.is_enabled(gate);
     let rows = Arc::new(table::select_controllers(&options.controllers, is_enabled)?);

@@ -252,6 +252,13 @@ const TABLE: &[Row] = &[
         // As upstream: five workers, without a flag.
         controllers_network::add_service_cidr_controller(s, 5);
     }),
+    row("service-lb-controller", &["service"], |s, i, n| {
+        // Without a pool, load balancers are left to other programs, as upstream does without a
+        // cloud.
+        if let Some(pool) = &i.options.load_balancer_pool {
+            controllers_network::add_load_balancer_controller(s, pool, n);
+        }
+    }),
     row(
         "node-lifecycle-controller",
         &["nodelifecycle"],
@@ -338,7 +345,6 @@ const ABSENT: &[(&str, &[&str])] = &[
         "service-ca-certificate-publisher-controller",
         &["service-ca-cert-publisher"],
     ),
-    ("service-lb-controller", &["service"]),
     (
         "storageversion-garbage-collector-controller",
         &["storage-version-gc"],

@@ -1,7 +1,9 @@
-//! Controllers of Services: they maintain EndpointSlices, Endpoints and ServiceCIDRs.
+//! Controllers of Services: they maintain EndpointSlices, Endpoints, ServiceCIDRs and addresses of load
+//! balancers.
 
 mod backends;
 pub mod endpoints;
+pub mod load_balancers;
 pub mod mirror;
 pub mod service_cidrs;
 mod slices;
@@ -9,6 +11,7 @@ pub mod slicing;
 pub mod trigger_time;
 
 pub use endpoints::add_endpoints_controller;
+pub use load_balancers::add_load_balancer_controller;
 pub use mirror::add_endpoint_slice_mirroring;
 pub use service_cidrs::add_service_cidr_controller;
 pub use slicing::add_endpoint_slice_controller;

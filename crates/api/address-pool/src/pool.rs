@@ -1,0 +1,145 @@
+//! Ranges of addresses, and the search for a free one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+/// Addresses of one family from the first to the last, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressRange {
+    pub(crate) first: IpAddr,
+    pub(crate) last: IpAddr,
+}
+
+impl AddressRange {
+    /// Returns whether the range has the address.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        // All addresses of IPv4 are ordered before those of IPv6.
+        self.first <= address && address <= self.last
+    }
+
+    /// Returns whether the range has addresses of the network.
+    pub(crate) fn overlaps(&self, network: &IpNet) -> bool {
+        network.network().is_ipv4() == self.first.is_ipv4()
+            && self.first <= network.broadcast()
+            && network.network() <= self.last
+    }
+
+    /// Returns the lowest address for which `is_taken` is false. It calls `is_taken` in order, so
+    /// once for each taken address below the free one.
+    fn find_free(&self, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let mut next = self.first;
+        while is_taken(next) {
+            next = successor(next).filter(|next| *next <= self.last)?;
+        }
+        Some(next)
+    }
+}
+
+/// The addresses that Services of type LoadBalancer get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressPool {
+    pub(crate) ranges: Vec<AddressRange>,
+}
+
+impl AddressPool {
+    /// Returns whether the pool has the address.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(address))
+    }
+
+    /// Returns whether the pool has addresses of the family.
+    #[must_use]
+    pub fn has_family(&self, is_ipv6: bool) -> bool {
+        self.of_family(is_ipv6).next().is_some()
+    }
+
+    /// Returns the first address of a family for which `is_taken` is false.
+    #[must_use]
+    pub fn find_free(&self, is_ipv6: bool, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        self.of_family(is_ipv6)
+            .find_map(|range| range.find_free(&is_taken))
+    }
+
+    /// Returns whether the pool has addresses of the network.
+    #[must_use]
+    pub fn overlaps(&self, network: &IpNet) -> bool {
+        self.ranges.iter().any(|range| range.overlaps(network))
+    }
+
+    fn of_family(&self, is_ipv6: bool) -> impl Iterator<Item = &AddressRange> {
+        let ranges = self.ranges.iter();
+        ranges.filter(move |range| range.first.is_ipv6() == is_ipv6)
+    }
+}
+
+fn successor(address: IpAddr) -> Option<IpAddr> {
+    Some(match address {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().checked_add(1)?).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits().checked_add(1)?).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn search_returns_the_first_free_address_of_the_family() {
+        let pool: AddressPool = "10.0.0.9-10.0.0.10,fd00::1-fd00::2,10.0.0.20"
+            .parse()
+            .unwrap();
+        for (is_ipv6, taken, expect) in [
+            (false, &[][..], Some("10.0.0.9")),
+            (false, &["10.0.0.9"], Some("10.0.0.10")),
+            (false, &["10.0.0.9", "10.0.0.10"], Some("10.0.0.20")),
+            (false, &["10.0.0.10"], Some("10.0.0.9")),
+            (false, &["10.0.0.9", "10.0.0.10", "10.0.0.20"], None),
+            (true, &["10.0.0.9", "fd00::1"], Some("fd00::2")),
+            (true, &["fd00::1", "fd00::2"], None),
+        ] {
+            let taken: Vec<IpAddr> = taken.iter().map(|ip| ip.parse().unwrap()).collect();
+            let found = pool.find_free(is_ipv6, |ip| taken.contains(&ip));
+            let expect = expect.map(|ip| ip.parse().unwrap());
+            assert_eq!(found, expect, "{is_ipv6} {taken:?}");
+        }
+    }
+
+    #[test]
+    fn search_ends_at_the_last_address_of_the_family() {
+        let range = AddressRange {
+            first: Ipv4Addr::BROADCAST.into(),
+            last: Ipv4Addr::BROADCAST.into(),
+        };
+        assert_eq!(range.find_free(|_| true), None);
+    }
+
+    #[test]
+    fn pool_overlaps_networks_with_its_addresses() {
+        let pool: AddressPool = "10.0.0.9-10.0.0.20,fd00::1".parse().unwrap();
+        for (network, expect) in [
+            ("10.0.0.0/24", true),
+            ("10.0.0.20/32", true),
+            ("10.0.0.0/29", false),
+            ("10.0.0.21/32", false),
+            ("fd00::/64", true),
+            ("::/8", false),
+        ] {
+            assert_eq!(
+                pool.overlaps(&network.parse().unwrap()),
+                expect,
+                "{network}"
+            );
+        }
+    }
+
+    #[test]
+    fn families_are_those_of_the_ranges() {
+        let pool: AddressPool = "10.0.0.9".parse().unwrap();
+        assert!(pool.has_family(false) && !pool.has_family(true));
+        assert!(!pool.contains("::a00:9".parse().unwrap()));
+    }
+}

@@ -1,0 +1,273 @@
+//! The addresses of the pool that Services have, and the choice of an address for a Service.
+//!
+//! The ledger follows the status of all Services. In addition it has the addresses that were
+//! granted to a Service and whose write is not visible yet: no other Service gets them meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use api_address_pool::AddressPool;
+
+/// A Service that has an address. The order is that of the right to it: the oldest comes first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Claim {
+    created: i64,
+    service: String,
+}
+
+/// The wish of one Service.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Key of the Service.
+    pub service: String,
+    /// Families of the Service, in order: true is IPv6.
+    pub families: Vec<bool>,
+    /// `spec.loadBalancerIP`.
+    pub wish: Option<String>,
+}
+
+/// Reason why a Service does not have an address of each family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Problem {
+    /// All addresses of the family are in use.
+    PoolExhausted,
+    /// The pool has no address of any family of the Service.
+    FamilyNotInPool,
+    /// `spec.loadBalancerIP` is no address of the pool and of a family of the Service.
+    WishOutsidePool,
+    /// Another Service, a node or an API server has the address of `spec.loadBalancerIP`.
+    WishInUse,
+}
+
+impl Problem {
+    /// Returns the reason for conditions and events.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::PoolExhausted => "PoolExhausted",
+            Self::FamilyNotInPool => "FamilyNotInPool",
+            Self::WishOutsidePool => "AddressOutsidePool",
+            Self::WishInUse => "AddressInUse",
+        }
+    }
+
+    /// Returns the sentence for conditions and events, with the remedy.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::PoolExhausted => {
+                "all addresses of the pool are in use; delete a Service of type LoadBalancer, or enlarge --load-balancer-pool"
+            }
+            Self::FamilyNotInPool => {
+                "--load-balancer-pool has no address of the Service's IP families; add a range, or change spec.ipFamilies"
+            }
+            Self::WishOutsidePool => {
+                "spec.loadBalancerIP is not an address of --load-balancer-pool and of the Service's IP families; choose one, or remove the field"
+            }
+            Self::WishInUse => {
+                "another Service, a node or an API server has the address of spec.loadBalancerIP; choose another one, or remove the field"
+            }
+        }
+    }
+
+    /// Returns whether the release of an address can solve the problem.
+    fn waits_for_release(self) -> bool {
+        matches!(self, Self::PoolExhausted | Self::WishInUse)
+    }
+}
+
+/// The choice for one Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Assignment {
+    /// Addresses, one for each family at most, in the order of families.
+    pub addresses: Vec<IpAddr>,
+    /// The first reason why an address is missing.
+    pub problem: Option<Problem>,
+}
+
+/// The addresses of one Service.
+#[derive(Debug, Clone, Default)]
+struct Holding {
+    created: i64,
+    /// Addresses in its status.
+    seen: Vec<IpAddr>,
+    /// Addresses of the last choice.
+    granted: Vec<IpAddr>,
+}
+
+impl Holding {
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.seen.iter().chain(&self.granted).copied().collect()
+    }
+}
+
+/// Addresses in use.
+#[derive(Debug)]
+pub struct Ledger {
+    pool: AddressPool,
+    by_address: BTreeMap<IpAddr, BTreeSet<Claim>>,
+    by_service: HashMap<String, Holding>,
+    /// Services that wait for the release of an address.
+    waiting: BTreeSet<String>,
+}
+
+impl Ledger {
+    /// Creates a ledger without Services.
+    pub fn new(pool: AddressPool) -> Self {
+        Self {
+            pool,
+            by_address: BTreeMap::new(),
+            by_service: HashMap::new(),
+            waiting: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the pool.
+    pub fn pool(&self) -> &AddressPool {
+        &self.pool
+    }
+
+    /// Records a Service with its creation time in seconds and the addresses in its status. Returns the Services that wait, if an
+    /// address was released.
+    pub fn observe(&mut self, service: &str, created: i64, addresses: Vec<IpAddr>) -> Vec<String> {
+        let mut holding = self.by_service.remove(service).unwrap_or_default();
+        let before = holding.clone();
+        holding.created = created;
+        holding.seen = addresses;
+        holding.seen.retain(|ip| self.pool.contains(*ip));
+        self.replace(service, &before, Some(holding))
+    }
+
+    /// Removes a Service that was deleted or is none of the pool. Returns the Services that wait,
+    /// if an address was released.
+    pub fn remove(&mut self, service: &str) -> Vec<String> {
+        self.waiting.remove(service);
+        let before = self.by_service.remove(service).unwrap_or_default();
+        self.replace(service, &before, None)
+    }
+
+    /// Chooses the addresses of a Service. `is_reserved` is true for those of nodes and API servers.
+    /// Returns the Services that wait, too, if the choice releases an address; None for a Service
+    /// that was deleted since the caller read it.
+    pub fn assign(
+        &mut self,
+        request: &Request,
+        is_reserved: &dyn Fn(IpAddr) -> bool,
+    ) -> Option<(Assignment, Vec<String>)> {
+        let before = self.by_service.get(&request.service)?.clone();
+        let assignment = self.choose(request, is_reserved);
+        let service = &request.service;
+        match assignment.problem.is_some_and(Problem::waits_for_release) {
+            true => self.waiting.insert(service.clone()),
+            false => self.waiting.remove(service),
+        };
+        let holding = Holding {
+            granted: assignment.addresses.clone(),
+            ..before.clone()
+        };
+        let wake = self.replace(service, &before, Some(holding));
+        Some((assignment, wake))
+    }
+
+    fn choose(&self, request: &Request, is_reserved: &dyn Fn(IpAddr) -> bool) -> Assignment {
+        let mut assignment = Assignment::default();
+        let has_family = |is_ipv6: &bool| self.pool.has_family(*is_ipv6);
+        if !request.families.iter().any(has_family) {
+            assignment.problem = Some(Problem::FamilyNotInPool);
+            return assignment;
+        }
+        let wish = match request
+            .wish
+            .as_deref()
+            .map(|text| self.parse_wish(text, request))
+        {
+            None => None,
+            Some(Some(wish)) => Some(wish),
+            // An address that the author did not ask for would hide the mistake.
+            Some(None) => {
+                assignment.problem = Some(Problem::WishOutsidePool);
+                return assignment;
+            }
+        };
+        for is_ipv6 in request.families.iter().copied().filter(has_family) {
+            match self.choose_address(request, is_ipv6, wish, is_reserved) {
+                Ok(address) => assignment.addresses.push(address),
+                Err(problem) => assignment.problem = assignment.problem.or(Some(problem)),
+            }
+        }
+        assignment
+    }
+
+    fn parse_wish(&self, text: &str, request: &Request) -> Option<IpAddr> {
+        let address: IpAddr = text.parse().ok()?;
+        let is_known = request.families.contains(&address.is_ipv6());
+        (is_known && self.pool.contains(address)).then_some(address)
+    }
+
+    fn choose_address(
+        &self,
+        request: &Request,
+        is_ipv6: bool,
+        wish: Option<IpAddr>,
+        is_reserved: &dyn Fn(IpAddr) -> bool,
+    ) -> Result<IpAddr, Problem> {
+        let service = &request.service;
+        let may_have = |ip: &IpAddr| !is_reserved(*ip) && self.may_have(service, *ip);
+        if let Some(wish) = wish.filter(|wish| wish.is_ipv6() == is_ipv6) {
+            return Some(wish).filter(may_have).ok_or(Problem::WishInUse);
+        }
+        let holding = self.by_service.get(service);
+        // The visible address comes first: clients use it already.
+        let known = holding.map(|holding| holding.seen.iter().chain(&holding.granted));
+        let kept = known
+            .into_iter()
+            .flatten()
+            .find(|ip| ip.is_ipv6() == is_ipv6 && may_have(ip));
+        let is_taken = |ip| is_reserved(ip) || self.by_address.contains_key(&ip);
+        kept.copied()
+            .or_else(|| self.pool.find_free(is_ipv6, is_taken))
+            .ok_or(Problem::PoolExhausted)
+    }
+
+    /// Returns whether a Service may keep or get an address: it is the first that has it, or
+    /// nothing has it.
+    fn may_have(&self, service: &str, address: IpAddr) -> bool {
+        let claims = self.by_address.get(&address);
+        let first = claims.and_then(BTreeSet::first);
+        first.is_none_or(|first| first.service == service)
+    }
+
+    /// Replaces the addresses of a Service. Returns the Services that wait, if it releases one.
+    fn replace(&mut self, service: &str, before: &Holding, after: Option<Holding>) -> Vec<String> {
+        let claim = |created| Claim {
+            created,
+            service: service.to_owned(),
+        };
+        let former = before.addresses();
+        for address in &former {
+            if let Some(claims) = self.by_address.get_mut(address) {
+                claims.remove(&claim(before.created));
+            }
+        }
+        if let Some(after) = after {
+            for address in after.addresses() {
+                let claims = self.by_address.entry(address).or_default();
+                claims.insert(claim(after.created));
+            }
+            self.by_service.insert(service.to_owned(), after);
+        }
+        let mut released = false;
+        for address in former {
+            let claims = self.by_address.get(&address);
+            if claims.is_some_and(BTreeSet::is_empty) {
+                self.by_address.remove(&address);
+                released = true;
+            }
+        }
+        match released {
+            true => self.waiting.iter().cloned().collect(),
+            false => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
