@@ -1,5 +1,5 @@
-//! Controllers of Services: they maintain EndpointSlices, Endpoints, ServiceCIDRs and addresses of load
-//! balancers.
+//! Controllers of Services: they maintain EndpointSlices, Endpoints, ServiceCIDRs and the addresses
+//! of load balancers.
 
 mod backends;
 pub mod endpoints;

@@ -4,8 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use api_address_pool::AddressPool;
 use base_telemetry::LogOptions;
 use clap::Parser;
+use net_announce::AgentSettings as AnnounceSettings;
 use net_policy::{AgentSettings, GuardedNetwork};
 
 use crate::config::Configuration;
@@ -114,6 +116,13 @@ pub struct Args {
     /// policies
     #[arg(long, value_name = "DEVICE", requires = "network_policies", value_parser = parse_device)]
     network_policy_bridge: Option<String>,
+    /// Announce addresses of Services of type LoadBalancer by ARP and neighbour discovery: CIDRs,
+    /// FIRST-LAST or addresses, the same as those of kube-controller-manager; needs CAP_NET_RAW
+    #[arg(long, value_name = "RANGE,...")]
+    load_balancer_pool: Option<AddressPool>,
+    /// Interface for these announcements [default: those with a network of the pool]
+    #[arg(long, value_name = "DEVICE", requires = "load_balancer_pool", value_parser = parse_device)]
+    load_balancer_interface: Option<String>,
     /// Remove all rules and exit
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false, action = clap::ArgAction::Set)]
     pub cleanup: bool,
@@ -166,6 +175,7 @@ impl Args {
         let (sync_period, min_sync_period) = file.nftables.periods()?;
         Ok(Settings {
             policies: self.policies(&node_name)?,
+            announcements: self.announcements(&node_name),
             conntrack: self.conntrack().or(file.conntrack).settings()?,
             node_name,
             detect_local: detect_local.parse()?,
@@ -198,6 +208,14 @@ impl Args {
             udp_timeout: self.conntrack_udp_timeout.clone(),
             udp_stream_timeout: self.conntrack_udp_timeout_stream.clone(),
         }
+    }
+
+    fn announcements(&self, node_name: &str) -> Option<AnnounceSettings> {
+        Some(AnnounceSettings {
+            node_name: node_name.to_owned(),
+            pool: self.load_balancer_pool.clone()?,
+            interface: self.load_balancer_interface.clone(),
+        })
     }
 
     fn policies(&self, node_name: &str) -> anyhow::Result<Option<AgentSettings>> {
@@ -377,6 +395,31 @@ pub(crate) mod tests {
             &["--network-policy-bridge=cni0"][..],
             &["--network-policies", "--network-policy-bridge=a\" drop"],
             &["--network-policies", "--network-policy-pod-cidrs=10.0.0.0"],
+        ] {
+            assert!(settings(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_announced_only_on_request() {
+        assert_eq!(settings(&[]).unwrap().announcements, None);
+        let read = settings(&[
+            "--load-balancer-pool=192.0.2.100-192.0.2.110,2001:db8::/120",
+            "--load-balancer-interface=eth1",
+            "--hostname-override=N1",
+        ]);
+        let read = read.unwrap().announcements.unwrap();
+        assert_eq!(read.node_name, "n1");
+        assert_eq!(read.interface.as_deref(), Some("eth1"));
+        assert!(read.pool.contains("192.0.2.105".parse().unwrap()));
+        for wrong in [
+            &["--load-balancer-pool="][..],
+            &["--load-balancer-pool=192.0.2.300"],
+            &["--load-balancer-interface=eth1"],
+            &[
+                "--load-balancer-pool=192.0.2.1",
+                "--load-balancer-interface=a/b",
+            ],
         ] {
             assert!(settings(wrong).is_err(), "{wrong:?}");
         }

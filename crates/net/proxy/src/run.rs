@@ -69,21 +69,20 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
         serve_health(address, health.clone(), hard_fail, &tasks).await?;
     }
     if let Some(address) = settings.metrics {
-        serve_metrics(address, metrics, hard_fail, &tasks).await?;
+        serve_metrics(address, metrics.clone(), hard_fail, &tasks).await?;
     }
     let dirty = Arc::new(DirtyServices::new(changes));
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
+    let stores = net_announce::Stores {
+        services: services.clone(),
+        slices: slices.clone(),
+        nodes: nodes.clone(),
+    };
+    start_announcements(&settings, stores, &metrics, &tasks)?;
     let service_ranges = start_range_informer(&client, &dirty, &tasks);
     let shutdown = tasks.shutdown().clone();
     let work = async {
-        // All three, because a Service without its slices would look like one without endpoints and
-        // be rejected.
-        services.wait_until_synced().await;
-        slices.wait_until_synced().await;
-        nodes.wait_until_synced().await;
-        // Services work without, so a process that may not list these starts nevertheless.
-        let ranges = service_ranges.wait_until_synced();
-        let _ = tokio::time::timeout(RANGES_TIMEOUT, ranges).await;
+        wait_until_synced(&services, &slices, &nodes, &service_ranges).await;
         let checks = Checks::new(tasks.clone(), health.clone());
         let node = LocalNode::default();
         let mut proxy = Proxy {
@@ -108,6 +107,35 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
         () = shutdown.cancelled() => {}
     }
     Ok(())
+}
+
+async fn wait_until_synced(
+    services: &Store<Service>,
+    slices: &Store<EndpointSlice>,
+    nodes: &Store<NodeObject>,
+    service_ranges: &Store<ServiceCIDR>,
+) {
+    // All three, because a Service without its slices would look like one without endpoints and be
+    // rejected.
+    services.wait_until_synced().await;
+    slices.wait_until_synced().await;
+    nodes.wait_until_synced().await;
+    // Services work without, so a process that may not list these starts nevertheless.
+    let ranges = service_ranges.wait_until_synced();
+    let _ = tokio::time::timeout(RANGES_TIMEOUT, ranges).await;
+}
+
+/// Starts the agent that announces addresses of load balancers. It shares the informers.
+fn start_announcements(
+    settings: &Settings,
+    stores: net_announce::Stores,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) -> anyhow::Result<()> {
+    match settings.announcements.clone() {
+        Some(settings) => Ok(net_announce::start_agent(settings, stores, metrics, tasks)?),
+        None => Ok(()),
+    }
 }
 
 /// Starts the agent of NetworkPolicies. It has informers, rules and errors of its own: a

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use net_announce::AgentSettings as AnnounceSettings;
 use net_policy::AgentSettings;
 
 use crate::conntrack_settings::ConntrackSettings;
@@ -41,6 +42,9 @@ pub struct Settings {
     pub conntrack: ConntrackSettings,
     /// Settings of the agent of NetworkPolicies; None if this process does not enforce them.
     pub policies: Option<AgentSettings>,
+    /// Settings of the announcements of load balancers' addresses; None if this process announces
+    /// none.
+    pub announcements: Option<AnnounceSettings>,
     /// Listen address of health checks.
     pub healthz: Option<SocketAddr>,
     /// Listen address of metrics.

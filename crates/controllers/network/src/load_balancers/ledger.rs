@@ -125,8 +125,8 @@ impl Ledger {
         &self.pool
     }
 
-    /// Records a Service with its creation time in seconds and the addresses in its status. Returns the Services that wait, if an
-    /// address was released.
+    /// Records a Service with its creation time in seconds and the addresses in its status. Returns
+    /// the Services that wait, if an address was released.
     pub fn observe(&mut self, service: &str, created: i64, addresses: Vec<IpAddr>) -> Vec<String> {
         let mut holding = self.by_service.remove(service).unwrap_or_default();
         let before = holding.clone();
@@ -144,9 +144,9 @@ impl Ledger {
         self.replace(service, &before, None)
     }
 
-    /// Chooses the addresses of a Service. `is_reserved` is true for those of nodes and API servers.
-    /// Returns the Services that wait, too, if the choice releases an address; None for a Service
-    /// that was deleted since the caller read it.
+    /// Chooses the addresses of a Service. `is_reserved` is true for those of nodes and API
+    /// servers. Returns the Services that wait, too, if the choice releases an address; None for a
+    /// Service that was deleted since the caller read it.
     pub fn assign(
         &mut self,
         request: &Request,

@@ -1,0 +1,249 @@
+//! Runs an [`Announcer`]: receives and sends frames, and reads the interfaces.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use base_task::CancellationToken;
+use nix::sys::socket::LinkAddr;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use crate::announcer::{Announcer, HEARTBEAT_INTERVAL};
+use crate::claims::Desired;
+use crate::ethernet::{ARP, HEARTBEAT, IPV6};
+use crate::groups::Groups;
+use crate::links::{Link, LinkSelection};
+use crate::metrics::AnnounceMetrics;
+use crate::output::Output;
+use crate::packet_socket::{FRAME_LENGTH, PacketSocket};
+
+/// Delay after an error of a socket, so that a lasting one does not keep the process busy.
+const ERROR_DELAY: Duration = Duration::from_millis(20);
+
+/// A node that can't announce addresses.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the addresses of load balancers can't be announced: {0}; start kube-proxy with CAP_NET_RAW, or without --load-balancer-pool"
+)]
+pub struct OpenError(#[from] io::Error);
+
+/// The sockets of the protocols.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    arp: PacketSocket,
+    ipv6: PacketSocket,
+    heartbeats: PacketSocket,
+}
+
+impl Sockets {
+    /// Opens the sockets.
+    pub(crate) fn open() -> Result<Self, OpenError> {
+        Ok(Self {
+            arp: PacketSocket::open(ARP)?,
+            ipv6: PacketSocket::open(IPV6)?,
+            heartbeats: PacketSocket::open(HEARTBEAT)?,
+        })
+    }
+
+    fn set_links(&self, indexes: &[u32]) -> io::Result<()> {
+        for socket in [&self.arp, &self.ipv6, &self.heartbeats] {
+            socket.set_links(indexes)?;
+        }
+        Ok(())
+    }
+
+    async fn receive(&self, buffers: &mut [[u8; FRAME_LENGTH]; 3]) -> io::Result<(u32, Vec<u8>)> {
+        let [a, b, c] = buffers;
+        // In random order: a flood of one protocol does not stop the others.
+        let (link, frame) = tokio::select! {
+            received = self.heartbeats.receive(a) => received.map(|(l, n)| (l, a.get(..n)))?,
+            received = self.arp.receive(b) => received.map(|(l, n)| (l, b.get(..n)))?,
+            received = self.ipv6.receive(c) => received.map(|(l, n)| (l, c.get(..n)))?,
+        };
+        Ok((link, frame.unwrap_or_default().to_vec()))
+    }
+}
+
+/// Announces what `desired` has until `shutdown`, and gives it up at the end.
+///
+/// # Errors
+/// The process lacks CAP_NET_RAW.
+pub async fn run_announcer(
+    node: String,
+    selection: LinkSelection,
+    desired: watch::Receiver<Desired>,
+    metrics: AnnounceMetrics,
+    shutdown: CancellationToken,
+) -> Result<(), OpenError> {
+    let sockets = Sockets::open()?;
+    Driver::new(node, selection, sockets, metrics)
+        .run(desired, shutdown)
+        .await;
+    Ok(())
+}
+
+/// The state of the loop.
+pub(crate) struct Driver {
+    announcer: Announcer,
+    selection: LinkSelection,
+    sockets: Sockets,
+    groups: Groups,
+    links: Vec<Link>,
+    owned: BTreeSet<(u32, IpAddr)>,
+    /// The announcer's version that `owned` has.
+    version: u64,
+    has_warned: bool,
+    metrics: AnnounceMetrics,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        node: String,
+        selection: LinkSelection,
+        sockets: Sockets,
+        metrics: AnnounceMetrics,
+    ) -> Self {
+        Self {
+            announcer: Announcer::new(node, read_clock()),
+            selection,
+            sockets,
+            groups: Groups::default(),
+            links: Vec::new(),
+            owned: BTreeSet::new(),
+            version: 0,
+            has_warned: false,
+            metrics,
+        }
+    }
+
+    /// Runs until `shutdown`.
+    pub(crate) async fn run(
+        mut self,
+        mut desired: watch::Receiver<Desired>,
+        shutdown: CancellationToken,
+    ) {
+        let mut ticks = tokio::time::interval(HEARTBEAT_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        desired.mark_changed();
+        let mut buffers = [[0; FRAME_LENGTH]; 3];
+        loop {
+            let outputs = tokio::select! {
+                // Frames come last: a flood of them must not stop the heartbeats.
+                biased;
+                () = shutdown.cancelled() => break,
+                _ = ticks.tick() => {
+                    let mut outputs = self.refresh_links();
+                    outputs.extend(self.announcer.tick(read_clock()));
+                    outputs
+                }
+                changed = desired.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                    let value = desired.borrow_and_update().clone();
+                    self.announcer.set_desired(value, read_clock())
+                }
+                received = self.sockets.receive(&mut buffers) => match received {
+                    Ok((link, frame)) => self.announcer.receive(link, &frame, read_clock()),
+                    Err(error) => {
+                        tracing::debug!(%error, "a frame could not be received");
+                        tokio::time::sleep(ERROR_DELAY).await;
+                        Vec::new()
+                    }
+                },
+            };
+            self.perform(&outputs);
+            self.follow_ownership();
+        }
+        let outputs = self.announcer.leave();
+        self.perform(&outputs);
+        self.follow_ownership();
+    }
+
+    /// Reads the interfaces, with each heartbeat: an interface or its carrier may come and go.
+    fn refresh_links(&mut self) -> Vec<Output> {
+        let read = base_task::blocking(|| self.selection.read_links());
+        let (links, own) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(%error, "can't list the interfaces; the known ones stay");
+                return Vec::new();
+            }
+        };
+        if links.is_empty() && !self.has_warned {
+            self.has_warned = true;
+            tracing::warn!(
+                "no interface that is up has a network of --load-balancer-pool; this node announces nothing until there is one \
+                 (--load-balancer-interface names one)"
+            );
+        }
+        if links != self.links {
+            let indexes: Vec<_> = links.iter().map(|link| link.index).collect();
+            if let Err(error) = self.sockets.set_links(&indexes) {
+                tracing::warn!(%error, "can't receive from changed interfaces; trying again");
+                return Vec::new();
+            }
+            self.links.clone_from(&links);
+        }
+        self.announcer.set_links(links, own, read_clock())
+    }
+
+    fn perform(&self, outputs: &[Output]) {
+        for output in outputs {
+            match output {
+                Output::Send { link, frame } => self.send_frame(*link, frame),
+                Output::Conflict { address, mac } => {
+                    self.metrics.conflicts.inc();
+                    let [a, b, c, d, e, f] = mac;
+                    tracing::warn!(
+                        %address,
+                        "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} announces an address of this node, too; \
+                         take it from that host or out of --load-balancer-pool"
+                    );
+                }
+            }
+        }
+    }
+
+    fn send_frame(&self, link: u32, frame: &[u8]) {
+        let known = self.links.iter().find(|known| known.index == link);
+        let device: Option<&LinkAddr> = known.and_then(|known| known.device.as_ref());
+        if let Some(Err(error)) = device.map(|device| self.sockets.arp.send(device, frame)) {
+            tracing::debug!(%error, link, "a frame could not be sent");
+        }
+    }
+
+    /// Updates what depends on the addresses of this node.
+    fn follow_ownership(&mut self) {
+        let members = self.announcer.count_members();
+        self.metrics
+            .members
+            .set(i64::try_from(members).unwrap_or(i64::MAX));
+        if self.announcer.version() == self.version {
+            return;
+        }
+        self.version = self.announcer.version();
+        let owned: BTreeSet<_> = self.announcer.owned().collect();
+        for (_, address) in owned.difference(&self.owned) {
+            tracing::info!(%address, "announcing an address of a load balancer");
+        }
+        for (_, address) in self.owned.difference(&owned) {
+            tracing::info!(%address, "no longer announcing an address of a load balancer");
+        }
+        self.groups.update(owned.iter().copied());
+        let count = i64::try_from(owned.len()).unwrap_or(i64::MAX);
+        self.metrics.addresses.set(count);
+        self.owned = owned;
+    }
+}
+
+/// Returns the time since the start of the machine, with the time for which it was suspended: other
+/// nodes take the addresses of a suspended one.
+fn read_clock() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or_default();
+    Duration::new(now.tv_sec.unsigned_abs(), nanoseconds)
+}

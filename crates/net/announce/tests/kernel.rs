@@ -1,0 +1,300 @@
+//! Two nodes and a client on a bridge of the kernel: the client reaches an address by ARP or
+//! neighbour discovery, and another node takes it over when its owner ends.
+//!
+//! Skipped, with the reason printed, if the caller is not root.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods
+)]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use base_task::shutdown_on_signals;
+use base_telemetry::Metrics;
+use net_announce::{AnnounceMetrics, Claim, Desired, LinkSelection, run_announcer};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use testkit_network::run_script;
+use tokio::sync::watch;
+
+const NODES: [&str; 2] = ["node-1", "node-2"];
+const V4: &str = "192.0.2.100";
+const V6: &str = "2001:db8::100";
+const POOL: &str = "192.0.2.100-192.0.2.110,2001:db8::100-2001:db8::110";
+/// Name of the node, for the process of an announcer.
+const NODE: &str = "ANNOUNCE_AS_NODE";
+/// The requirement.
+const FAIL_OVER: Duration = Duration::from_secs(3);
+const ATTEMPT: Duration = Duration::from_millis(150);
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// The namespaces and the announcers in them. Dropping it removes all.
+struct World {
+    tag: String,
+    announcers: [Option<Child>; 2],
+}
+
+impl World {
+    fn create(tag: &str) -> Self {
+        let mut world = Self {
+            tag: format!("ica{}-{tag}", std::process::id()),
+            announcers: [None, None],
+        };
+        let switch = world.name("switch");
+        run_script(&format!(
+            "ip netns add {switch}
+             ip -n {switch} link add br0 type bridge
+             ip -n {switch} link set br0 up"
+        ))
+        .unwrap();
+        for (place, host) in [("node-1", 1), ("node-2", 2), ("client", 9)] {
+            world.add_host(place, host);
+        }
+        for at in 0..NODES.len() {
+            world.serve(at);
+            world.start(at);
+        }
+        world
+    }
+
+    fn name(&self, place: &str) -> String {
+        format!("{}-{place}", self.tag)
+    }
+
+    fn add_host(&self, place: &str, host: u8) {
+        let (switch, name) = (self.name("switch"), self.name(place));
+        run_script(&format!(
+            "ip netns add {name}
+             ip netns exec {name} sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad'
+             ip -n {switch} link add p{host} type veth peer name eth0 netns {name}
+             ip -n {switch} link set p{host} master br0 up
+             ip -n {name} link set lo up
+             ip -n {name} addr add 192.0.2.{host}/24 dev eth0
+             ip -n {name} addr add 2001:db8::{host}/64 dev eth0 nodad
+             ip -n {name} link set eth0 up
+             for family in ip ip6; do
+               ip netns exec {name} nft add table $family t
+               ip netns exec {name} nft add chain $family t c '{{ type nat hook prerouting priority -100; }}'
+             done"
+        ))
+        .unwrap();
+        if place != "client" {
+            // As kube-proxy: to an endpoint, without an interface that has the address.
+            run_script(&format!(
+                "ip netns exec {name} nft add rule ip t c ip daddr {V4} redirect
+                 ip netns exec {name} nft add rule ip6 t c ip6 daddr {V6} redirect"
+            ))
+            .unwrap();
+        }
+    }
+
+    /// Runs a server of a node that sends the node's number. It does not end with the announcer.
+    fn serve(&self, at: usize) {
+        let (ready, is_ready) = mpsc::channel();
+        let number = u8::try_from(at).unwrap();
+        let namespace = self.open_namespace(NODES[at]);
+        std::thread::spawn(move || {
+            enter_namespace(&namespace);
+            let listener = TcpListener::bind("[::]:8080").unwrap();
+            ready.send(()).unwrap();
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let _ = stream.write_all(&[number]);
+            }
+        });
+        is_ready.recv().unwrap();
+    }
+
+    fn start(&mut self, at: usize) {
+        let own = std::env::current_exe().unwrap();
+        let child = Command::new("ip")
+            .args(["netns", "exec", &self.name(NODES[at])])
+            .arg(own)
+            .args(["--exact", "announcer_process", "--nocapture"])
+            .env(NODE, NODES[at])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.announcers[at] = Some(child);
+    }
+
+    fn signal(&self, at: usize, signal: Signal) {
+        let id = self.announcers[at].as_ref().unwrap().id();
+        let id = Pid::from_raw(id.try_into().unwrap()).unwrap();
+        kill_process(id, signal).unwrap();
+    }
+
+    /// Probes an address until `is_done` is true for the number of the node that answers. Returns
+    /// that number, the time, and the longest time without an answer.
+    fn probe(
+        &self,
+        address: &str,
+        is_done: impl Fn(u8) -> bool + Send + 'static,
+    ) -> (u8, Duration, Duration) {
+        let address = SocketAddr::new(address.parse().unwrap(), 8080);
+        let namespace = self.open_namespace("client");
+        let probing = std::thread::spawn(move || {
+            enter_namespace(&namespace);
+            let began = Instant::now();
+            let (mut last, mut gap) = (began, Duration::ZERO);
+            while began.elapsed() < DEADLINE {
+                if let Some(number) = ask(address) {
+                    gap = gap.max(last.elapsed());
+                    last = Instant::now();
+                    if is_done(number) {
+                        return (number, began.elapsed(), gap);
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("{address} is not reached as expected within {DEADLINE:?}");
+        });
+        probing.join().unwrap()
+    }
+
+    fn open_namespace(&self, place: &str) -> File {
+        File::open(format!("/run/netns/{}", self.name(place))).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in self.announcers.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for place in ["switch", "node-1", "node-2", "client"] {
+            let _ = run_script(&format!("ip netns del {}", self.name(place)));
+        }
+    }
+}
+
+fn enter_namespace(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+fn ask(address: SocketAddr) -> Option<u8> {
+    let mut stream = TcpStream::connect_timeout(&address, ATTEMPT).ok()?;
+    stream.set_read_timeout(Some(ATTEMPT)).ok()?;
+    let mut number = [0];
+    stream.read_exact(&mut number).ok()?;
+    Some(number[0])
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("skipped: the caller is not root");
+    }
+    is_root
+}
+
+/// The process of an announcer, which the other tests start.
+#[test]
+fn announcer_process() {
+    let Ok(node) = std::env::var(NODE) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let claims = [V4, V6].map(|address| Claim {
+            address: address.parse().unwrap(),
+            nodes: None,
+        });
+        let (_sender, desired) = watch::channel(Desired {
+            is_eligible: true,
+            cluster: 1,
+            claims: claims.to_vec(),
+        });
+        let selection = LinkSelection {
+            pool: POOL.parse().unwrap(),
+            interface: None,
+        };
+        let metrics = AnnounceMetrics::new(&Metrics::new());
+        let stop = shutdown_on_signals().unwrap();
+        let ran = run_announcer(node, selection, desired, metrics, stop).await;
+        ran.unwrap();
+    });
+}
+
+fn fail_over(tag: &str, address: &str) {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::create(tag);
+    let (_, first, _) = world.probe(address, |_| true);
+    println!("{address}: reached {first:?} after the start of the announcers");
+    std::thread::sleep(Duration::from_secs(2));
+    let (owner, ..) = world.probe(address, |_| true);
+    let other = 1 - owner;
+    let at = usize::from(owner);
+
+    world.signal(at, Signal::STOP);
+    let (_, time, gap) = world.probe(address, move |number| number == other);
+    println!("{address}: process stopped: taken over after {time:?}, longest gap {gap:?}");
+    assert!(time < FAIL_OVER, "{time:?}");
+
+    world.signal(at, Signal::CONT);
+    let (_, time, gap) = world.probe(address, move |number| number == owner);
+    println!("{address}: process continued: returned after {time:?}, longest gap {gap:?}");
+
+    world.signal(at, Signal::TERM);
+    let (_, time, gap) = world.probe(address, move |number| number == other);
+    println!("{address}: process ended: taken over after {time:?}, longest gap {gap:?}");
+    assert!(time < Duration::from_secs(1), "{time:?}");
+
+    world.announcers[at].take().unwrap().wait().unwrap();
+    world.start(at);
+    let (_, time, gap) = world.probe(address, move |number| number == owner);
+    println!("{address}: process started: returned after {time:?}, longest gap {gap:?}");
+
+    let name = world.name(NODES[at]);
+    run_script(&format!("ip -n {name} link set eth0 down")).unwrap();
+    let (_, time, gap) = world.probe(address, move |number| number == other);
+    println!("{address}: node cut off: taken over after {time:?}, longest gap {gap:?}");
+    assert!(time < FAIL_OVER, "{time:?}");
+    let devices = NODES.map(|node| {
+        let name = world.name(node);
+        run_script(&format!("ip -n {name} addr show")).unwrap()
+    });
+    for addresses in devices {
+        assert!(!addresses.contains(address), "{addresses}");
+    }
+}
+
+#[test]
+fn address_of_ipv4_moves_to_another_node() {
+    fail_over("4", V4);
+}
+
+#[test]
+fn address_of_ipv6_moves_to_another_node() {
+    fail_over("6", V6);
+}
+
+/// An address of the pool that no Service has.
+#[test]
+fn unused_address_of_the_pool_is_not_answered() {
+    if !is_root() {
+        return;
+    }
+    let world = World::create("u");
+    world.probe(V4, |_| true);
+    let unused: IpAddr = "192.0.2.101".parse().unwrap();
+    let client = world.name("client");
+    let ping = format!("ip netns exec {client} ping -c 1 -W 1 {unused} || true");
+    run_script(&ping).unwrap();
+    let neighbours = run_script(&format!("ip -n {client} neigh show {unused}")).unwrap();
+    assert!(!neighbours.contains("lladdr"), "{neighbours}");
+}
