@@ -115,6 +115,10 @@ pub struct Up {
     /// Address range of Services [default: 10.96.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub service_cidr: Option<Ipv4Net>,
+    /// Addresses for Services of type LoadBalancer, which the nodes announce on their network:
+    /// CIDRs, FIRST-LAST or addresses, separated by commas; empty for none [default: none]
+    #[arg(long, value_name = "RANGE,...")]
+    pub load_balancer_pool: Option<String>,
     /// Use any free ports, so that several clusters fit on one machine
     #[arg(long)]
     pub pick_ports: bool,

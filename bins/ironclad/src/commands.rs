@@ -90,6 +90,7 @@ async fn run_up(options: Up, shared: Option<SharedOptions>) -> anyhow::Result<()
         node_address: options.node_ip,
         pod_cidr: options.pod_cidr,
         service_cidr: options.service_cidr,
+        load_balancer_pool: options.load_balancer_pool,
         pick_ports: options.pick_ports,
         api_port: options.api_port,
         store_port: options.store_port,

@@ -1,11 +1,12 @@
 //! Ranges of addresses, and the search for a free one.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
 /// Addresses of one family from the first to the last, both included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressRange {
     pub(crate) first: IpAddr,
     pub(crate) last: IpAddr,
@@ -75,6 +76,19 @@ impl AddressPool {
     }
 }
 
+/// Writes the ranges in order, so that the same ranges have one text.
+impl fmt::Display for AddressPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ranges = self.ranges.clone();
+        ranges.sort();
+        for (n, range) in ranges.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            write!(f, "{comma}{}-{}", range.first, range.last)?;
+        }
+        Ok(())
+    }
+}
+
 fn successor(address: IpAddr) -> Option<IpAddr> {
     Some(match address {
         IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().checked_add(1)?).into(),
@@ -132,6 +146,18 @@ mod tests {
                 pool.overlaps(&network.parse().unwrap()),
                 expect,
                 "{network}"
+            );
+        }
+    }
+
+    #[test]
+    fn text_does_not_depend_on_the_order_of_ranges() {
+        for text in ["10.0.0.8/30,fd00::1", "fd00::1-fd00::1, 10.0.0.9-10.0.0.10"] {
+            let pool: AddressPool = text.parse().unwrap();
+            assert_eq!(pool.to_string(), "10.0.0.9-10.0.0.10,fd00::1-fd00::1");
+            assert_eq!(
+                pool.to_string().parse::<AddressPool>().unwrap().to_string(),
+                pool.to_string()
             );
         }
     }

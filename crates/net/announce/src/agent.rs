@@ -153,12 +153,14 @@ fn compute_desired(settings: &AgentSettings, stores: &Stores) -> Desired {
     let (true, Some(servers)) = (is_allowed, servers) else {
         return Desired::default();
     };
+    // Each cluster has its own: those of several clusters may share a link. Nodes with another pool
+    // may not announce the same addresses, so they are no candidates.
+    let group = format!("{} {}", servers.uid(), settings.pool);
     let slices_of = |key: &str| stores.slices.by_index(SERVICE, key);
     let excluded = list_server_addresses(&slices_of(API_SERVERS));
     Desired {
         is_eligible: true,
-        // Each cluster has its own: those of several clusters may share a link.
-        cluster: hash(servers.uid().as_bytes()),
+        cluster: hash(group.as_bytes()),
         claims: list_claims(
             &stores.services.list(),
             slices_of,

@@ -113,9 +113,13 @@ impl Announcer {
         self.own = own;
         let mut former = std::mem::take(&mut self.links);
         for link in links {
-            let known = former.iter().position(|state| *state.link() == link);
-            let state = match known {
-                Some(at) => former.swap_remove(at),
+            let is_same = |state: &LinkState| {
+                let known = state.link();
+                (known.index, known.mac) == (link.index, link.mac)
+            };
+            // The members of an interface stay when it gets another address.
+            let state = match former.iter().position(is_same) {
+                Some(at) => former.swap_remove(at).with_link(link),
                 None => LinkState::new(link, now),
             };
             self.links.push(state);
@@ -144,7 +148,7 @@ impl Announcer {
                 .map(|message| self.receive_neighbor(at, sender, &message, now))
                 .unwrap_or_default(),
             HEARTBEAT => match Heartbeat::parse(payload) {
-                Some(heartbeat) => self.receive_heartbeat(at, &heartbeat, now),
+                Some(heartbeat) => self.receive_heartbeat(at, sender, &heartbeat, now),
                 None => Vec::new(),
             },
             _ => Vec::new(),
@@ -189,6 +193,7 @@ impl Announcer {
     fn receive_heartbeat(
         &mut self,
         at: usize,
+        sender: Mac,
         heartbeat: &Heartbeat,
         now: Duration,
     ) -> Vec<Output> {
@@ -198,7 +203,7 @@ impl Announcer {
         if heartbeat.cluster != self.desired.cluster || heartbeat.node == self.node {
             return Vec::new();
         }
-        self.is_stale |= state.record(heartbeat, now);
+        self.is_stale |= state.record(heartbeat, sender, now);
         if !self.is_stale || self.assignments_left == 0 {
             // The next tick assigns the addresses.
             return Vec::new();

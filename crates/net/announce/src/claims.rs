@@ -23,7 +23,7 @@ pub struct Claim {
 pub struct Desired {
     /// The node may announce addresses.
     pub is_eligible: bool,
-    /// Identity of the cluster.
+    /// Identity of the cluster and its pool.
     pub cluster: u64,
     /// The addresses.
     pub claims: Vec<Claim>,

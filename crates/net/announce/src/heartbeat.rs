@@ -14,7 +14,7 @@ const MAX_NAME: usize = 253;
 /// A heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
-    /// Identity of the cluster: those of several clusters may share a link.
+    /// Identity of the cluster and its pool: those of several clusters may share a link.
     pub(crate) cluster: u64,
     /// Name of the node.
     pub(crate) node: String,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::ethernet::Mac;
 use crate::ownership::Candidate;
 
 /// Time after the last heartbeat at which a member counts as dead: four intervals.
@@ -20,6 +21,8 @@ pub(crate) struct Members {
 struct Member {
     /// Time of the last heartbeat.
     heard: Duration,
+    /// Sender of the last heartbeat.
+    mac: Mac,
     /// Computed once: each assignment reads it for each address.
     hash: u64,
 }
@@ -27,16 +30,17 @@ struct Member {
 impl Members {
     /// Records a heartbeat. Returns whether the member is new. If there are too many, new ones are
     /// ignored.
-    pub(crate) fn record(&mut self, node: &str, now: Duration) -> bool {
+    pub(crate) fn record(&mut self, node: &str, mac: Mac, now: Duration) -> bool {
         if let Some(member) = self.heard.get_mut(node) {
-            member.heard = now;
+            (member.heard, member.mac) = (now, mac);
             return false;
         }
         let has_room = self.heard.len() < MAX_MEMBERS;
         if has_room {
             let hash = Candidate::new(node).hash;
+            let heard = now;
             self.heard
-                .insert(node.to_owned(), Member { heard: now, hash });
+                .insert(node.to_owned(), Member { heard, mac, hash });
         }
         has_room
     }
@@ -63,6 +67,11 @@ impl Members {
         })
     }
 
+    /// Returns whether a member has the Ethernet address.
+    pub(crate) fn has_mac(&self, mac: Mac) -> bool {
+        self.heard.values().any(|member| member.mac == mac)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.heard.len()
     }
@@ -79,9 +88,9 @@ mod tests {
     #[test]
     fn member_dies_1600_ms_after_its_last_heartbeat() {
         let mut members = Members::default();
-        assert!(members.record("a", ms(0)));
-        assert!(members.record("b", ms(500)));
-        assert!(!members.record("a", ms(1000)));
+        assert!(members.record("a", [2; 6], ms(0)));
+        assert!(members.record("b", [2; 6], ms(500)));
+        assert!(!members.record("a", [2; 6], ms(1000)));
         assert!(!members.expire(ms(2099)));
         assert!(members.expire(ms(2100)));
         assert_eq!(
@@ -94,9 +103,9 @@ mod tests {
     #[test]
     fn flood_of_names_does_not_displace_members() {
         let mut members = Members::default();
-        members.record("a", ms(0));
+        members.record("a", [2; 6], ms(0));
         for n in 0..10_000 {
-            members.record(&format!("n{n}"), ms(1));
+            members.record(&format!("n{n}"), [2; 6], ms(1));
         }
         assert_eq!(members.len(), MAX_MEMBERS);
         assert!(members.remove("a"));

@@ -533,6 +533,7 @@ mod tests {
                 services: settings.service_cidr,
                 domain: settings.domain,
                 enforces_policies: true,
+                load_balancer_pool: None,
                 is_shared,
                 endpoint: endpoint.map(str::to_owned),
                 extra_sans: sans.iter().map(|&name| name.to_owned()).collect(),

@@ -80,6 +80,7 @@ pub async fn join_cluster(
     let client = wait_for_identity(&node, &layout).await?;
     // The node has a certificate of its own, and the token could add other machines.
     crate::files::remove_file(&layout.bootstrap_kubeconfig())?;
+    adopt_pool(&client, &mut settings, report_progress).await?;
     if settings.runs_pods() {
         report_progress("waiting for the addresses of its pods");
         let pods = wait_for_pods(&client, &settings, &layout).await?;
@@ -226,6 +227,29 @@ async fn verify_and_configure(
     };
     files::write_credentials(&layout, (&server, &cluster.ca), &discovery.token, &kubelet)?;
     Ok(settings)
+}
+
+/// Takes over the pool of addresses for load balancers, which may have changed since this machine
+/// joined. Without it the machine works, so a map that can't be read is no error.
+async fn adopt_pool(
+    client: &Client,
+    settings: &mut Settings,
+    report_progress: &dyn Fn(&str),
+) -> Result<()> {
+    let map = read_map(client, published::CLUSTER_CONFIG).await;
+    match map.and_then(|map| published::read_cluster_config(&map)) {
+        Ok(published) if published.load_balancer_pool == settings.load_balancer_pool => Ok(()),
+        Ok(published) => {
+            settings.load_balancer_pool = published.load_balancer_pool;
+            settings.save()
+        }
+        Err(error) => {
+            report_progress(&format!(
+                "warning: the pool of addresses for load balancers stays as it was: {error}"
+            ));
+            Ok(())
+        }
+    }
 }
 
 /// Waits for the kubelet's certificate; returns a client with it.

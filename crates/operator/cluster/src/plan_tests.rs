@@ -160,6 +160,32 @@ fn api_server_has_an_audit_log() {
     }
 }
 
+/// Addresses that are allocated must be announced, and by nodes that agree about the pool.
+#[test]
+fn controllers_and_all_nodes_have_the_pool_of_load_balancers() {
+    let flag = "--load-balancer-pool=192.0.2.100-192.0.2.110";
+    for pool in [None, Some("192.0.2.100-192.0.2.110".to_owned())] {
+        let settings = Settings {
+            load_balancer_pool: pool.clone(),
+            ..Settings::with_nodes(2)
+        };
+        let plan = make_plan(&settings, &Layout::new(Path::new("/data"), false));
+        let with_pool: Vec<_> = plan
+            .processes
+            .iter()
+            .filter(|process| process.argv.iter().any(|argument| argument == flag))
+            .map(|process| process.name.as_str())
+            .collect();
+        match pool {
+            None => assert!(with_pool.is_empty(), "{with_pool:?}"),
+            Some(_) => assert_eq!(
+                with_pool,
+                ["kube-controller-manager", "kube-proxy", "kube-proxy-2"]
+            ),
+        }
+    }
+}
+
 /// A policy must not be accepted without a warning where nothing enforces it.
 #[test]
 fn policies_are_enforced_by_every_node_of_an_own_network_or_warned_about() {

@@ -2,6 +2,7 @@
 //! configuration of its kubelets, in the ConfigMaps and formats of kubeadm, so that `kubeadm join`
 //! reads them, too.
 
+use api_address_pool::AddressPool;
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -24,6 +25,9 @@ const KUBELET_KEY: &str = "kubelet";
 const KUBERNETES_VERSION: &str = "v1.36.2";
 /// The flag of the API server by which it knows that the nodes enforce NetworkPolicies.
 const ENFORCED_ARGUMENT: &str = "network-policies-enforced";
+/// The flag of the controller manager with the addresses of load balancers, which the nodes must
+/// know, too.
+const POOL_ARGUMENT: &str = "load-balancer-pool";
 
 /// The parameters of a cluster that a joining machine must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct ClusterParameters {
     pub domain: String,
     /// True if the cluster's nodes enforce NetworkPolicies.
     pub enforces_policies: bool,
+    /// Addresses for Services of type LoadBalancer, as in `--load-balancer-pool`.
+    pub load_balancer_pool: Option<String>,
     /// True if several machines may have the control plane.
     pub is_shared: bool,
     /// Address of a load balancer before the API servers.
@@ -58,6 +64,8 @@ struct SharedConfiguration {
 struct ClusterConfiguration {
     #[serde(default)]
     api_server: ApiServer,
+    #[serde(default)]
+    controller_manager: ControllerManager,
     networking: Networking,
 }
 
@@ -69,6 +77,13 @@ struct ApiServer {
     // kubeadm's spelling, which `camelCase` does not give.
     #[serde(default, rename = "certSANs")]
     cert_sans: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ControllerManager {
+    #[serde(default)]
+    extra_args: Vec<Argument>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,6 +121,10 @@ pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
         // kubeadm's format has no field for it, but arguments of any name.
         "extraArgs": [{ "name": ENFORCED_ARGUMENT, "value": enforced }],
     });
+    let pool = settings.load_balancer_pool.iter();
+    let pool: Vec<_> = pool
+        .map(|pool| json!({ "name": POOL_ARGUMENT, "value": pool }))
+        .collect();
     let tree = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
@@ -113,6 +132,7 @@ pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
         "kubernetesVersion": KUBERNETES_VERSION,
         "controlPlaneEndpoint": endpoint,
         "apiServer": api_server,
+        "controllerManager": { "extraArgs": pool },
         "networking": {
             "dnsDomain": settings.domain,
             "podSubnet": settings.pod_cidr,
@@ -234,6 +254,14 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
     let mut arguments = parsed.api_server.extra_args.iter();
     let enforced = arguments.find(|argument| argument.name == ENFORCED_ARGUMENT);
     let enforced = enforced.and_then(|argument| argument.value.parse().ok());
+    let mut arguments = parsed.controller_manager.extra_args.into_iter();
+    let pool = arguments.find(|argument| argument.name == POOL_ARGUMENT);
+    let pool = pool.map(|argument| argument.value);
+    if let Some(Err(error)) = pool.as_deref().map(str::parse::<AddressPool>) {
+        return Err(defect(&format!(
+            "has a {POOL_ARGUMENT} that can't be used ({error})"
+        )));
+    }
     let networking = parsed.networking;
     let shared = map.data.as_ref().and_then(|data| data.get(SHARED_KEY));
     let shared: SharedConfiguration = match shared {
@@ -248,6 +276,7 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
         domain: networking.dns_domain,
         enforces_policies: enforced
             .ok_or_else(|| defect(&format!("lacks {ENFORCED_ARGUMENT} in apiServer.extraArgs")))?,
+        load_balancer_pool: pool,
         is_shared: shared.shared,
         endpoint: shared.endpoint,
         extra_sans: shared.extra_sans,
@@ -285,10 +314,12 @@ mod tests {
     fn configuration_is_read_as_it_was_written() {
         let own = Settings {
             runtime: Runtime::Own,
+            load_balancer_pool: Some("192.0.2.100-192.0.2.110".into()),
             ..Settings::example()
         };
         let foreign = Settings {
             runtime: Runtime::Endpoint("unix:///c.sock".into()),
+            load_balancer_pool: None,
             ..own.clone()
         };
         for (settings, enforces_policies) in [(&own, true), (&foreign, false)] {
@@ -298,6 +329,7 @@ mod tests {
                 services: settings.service_cidr,
                 domain: settings.domain.clone(),
                 enforces_policies,
+                load_balancer_pool: settings.load_balancer_pool.clone(),
                 is_shared: false,
                 endpoint: None,
                 extra_sans: Vec::new(),

@@ -159,6 +159,9 @@ pub struct Settings {
     pub pod_cidr: Ipv4Net,
     /// Addresses of Services.
     pub service_cidr: Ipv4Net,
+    /// Addresses for Services of type LoadBalancer, as in `--load-balancer-pool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_pool: Option<String>,
     /// DNS domain.
     pub domain: String,
     /// Ports of the components.
@@ -462,6 +465,7 @@ impl Settings {
             cni: CniPlugin::Bridge,
             pod_cidr: "10.244.0.0/16".parse().unwrap(),
             service_cidr: "10.96.0.0/16".parse().unwrap(),
+            load_balancer_pool: None,
             domain: "cluster.local".into(),
             ports: Ports::default(),
             verbosity: 0,

@@ -3,6 +3,7 @@
 mod address;
 pub(crate) mod choose;
 mod options;
+mod pool;
 mod register;
 pub(crate) mod start;
 pub(crate) mod wait;

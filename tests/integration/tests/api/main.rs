@@ -17,6 +17,7 @@ mod delete;
 mod device_versions;
 mod emulated_release;
 mod hostile;
+mod load_balancers;
 mod mutating_policies;
 mod patch;
 mod pod_certificates;

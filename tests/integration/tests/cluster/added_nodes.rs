@@ -53,6 +53,7 @@ fn store_cluster(plane: &ControlPlane, dir: &Path) -> Settings {
         runtime: Runtime::Simulated,
         pod_cidr: "10.244.0.0/16".parse().unwrap(),
         service_cidr: "10.96.0.0/16".parse().unwrap(),
+        load_balancer_pool: None,
         domain: "cluster.local".to_owned(),
         ports: pick_ports(),
         verbosity: 0,

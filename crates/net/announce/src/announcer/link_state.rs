@@ -49,6 +49,11 @@ impl LinkState {
         }
     }
 
+    /// Replaces the link by its current state.
+    pub(super) fn with_link(self, link: Link) -> Self {
+        Self { link, ..self }
+    }
+
     pub(super) fn link(&self) -> &Link {
         &self.link
     }
@@ -96,10 +101,10 @@ impl LinkState {
     }
 
     /// Records a heartbeat; returns whether the members have changed.
-    pub(super) fn record(&mut self, heartbeat: &Heartbeat, now: Duration) -> bool {
+    pub(super) fn record(&mut self, heartbeat: &Heartbeat, mac: Mac, now: Duration) -> bool {
         match heartbeat.is_leaving {
             true => self.members.remove(&heartbeat.node),
-            false => self.members.record(&heartbeat.node, now),
+            false => self.members.record(&heartbeat.node, mac, now),
         }
     }
 
@@ -160,7 +165,12 @@ impl LinkState {
             return Vec::new();
         }
         announcement.defended = Some(now);
-        vec![Output::Conflict { address, mac }, self.announce(address)]
+        let mut outputs = vec![self.announce(address)];
+        // A member owned it until now, or does not know yet that this node does.
+        if !self.members.has_mac(mac) {
+            outputs.push(Output::Conflict { address, mac });
+        }
+        outputs
     }
 
     fn announce(&self, address: IpAddr) -> Output {

@@ -232,6 +232,24 @@ fn own_addresses_and_those_of_other_networks_are_not_announced() {
 }
 
 #[test]
+fn change_of_an_interface_keeps_its_addresses_and_its_end_gives_them_up() {
+    let mut network = Network::new(2, &claims());
+    network.run(3000);
+    let owner = network.owners(ADDRESSES[0])[0];
+    let own = HashSet::from([ip("192.0.2.7")]);
+    let mut changed = link(u8::try_from(owner).unwrap());
+    changed.networks.push("198.51.100.0/24".parse().unwrap());
+    let now = network.now;
+    network.nodes[owner - 1].set_links(vec![changed], own.clone(), now);
+    assert_eq!(network.owners(ADDRESSES[0]), [owner]);
+    assert_eq!(network.nodes[owner - 1].count_members(), 1);
+    network.nodes[owner - 1].set_links(Vec::new(), own, now);
+    assert!(network.owners(ADDRESSES[0]).is_empty());
+    network.run(2500);
+    assert_eq!(network.owners(ADDRESSES[0]), [3 - owner]);
+}
+
+#[test]
 fn heartbeats_of_other_clusters_and_of_the_own_name_are_ignored() {
     let mut network = Network::new(1, &claims());
     network.run(2000);
@@ -263,8 +281,8 @@ fn conflict_is_reported_and_answered_every_ten_seconds() {
     };
     let outputs = defend(ms(3000));
     let address = ip("192.0.2.10");
-    assert_eq!(outputs[0], Output::Conflict { address, mac });
-    let Output::Send { frame, .. } = &outputs[1] else {
+    assert_eq!(outputs[1], Output::Conflict { address, mac });
+    let Output::Send { frame, .. } = &outputs[0] else {
         panic!("{outputs:?}")
     };
     assert_eq!(frame[..6], BROADCAST);

@@ -57,6 +57,7 @@ pub(super) async fn choose_settings(
         cni: CniPlugin::choose(options.cni, before.map(|before| before.cni))?,
         pod_cidr: cluster.pods,
         service_cidr: cluster.services,
+        load_balancer_pool: cluster.load_balancer_pool,
         domain: cluster.domain,
         ports: choose_ports(options, before.map(|before| before.ports))?,
         verbosity: options.verbosity.or(known).unwrap_or(0),
@@ -232,6 +233,7 @@ mod tests {
     async fn join_after_an_interrupted_one_keeps_its_options() {
         let before = Settings {
             runtime: Runtime::Simulated,
+            load_balancer_pool: Some("192.0.2.100".into()),
             verbosity: 3,
             ports: Ports {
                 kubelet: 7000,
@@ -244,6 +246,7 @@ mod tests {
             services: before.service_cidr,
             domain: before.domain.clone(),
             enforces_policies: true,
+            load_balancer_pool: Some("192.0.2.100".into()),
             is_shared: false,
             endpoint: None,
             extra_sans: Vec::new(),

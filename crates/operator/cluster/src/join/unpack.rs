@@ -140,6 +140,7 @@ mod tests {
             services: "10.96.0.0/16".parse().unwrap(),
             domain: "cluster.local".into(),
             enforces_policies,
+            load_balancer_pool: None,
             is_shared: true,
             endpoint: Some("api.example.com:6443".into()),
             extra_sans: vec!["192.0.2.77".into()],

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::process::{Process, Ready, path_text};
+use super::process::{Process, Ready, path_text, pool_argument};
 use crate::layout::Layout;
 use crate::settings::Settings;
 
@@ -245,7 +245,7 @@ impl Builder<'_> {
     pub(super) fn controller_manager(&self) -> Process {
         let ports = &self.settings.ports;
         let kubeconfig = self.layout.kubeconfig("controller-manager");
-        let args = vec![
+        let mut args = vec![
             format!("--kubeconfig={}", path_text(&kubeconfig)),
             format!("--authentication-kubeconfig={}", path_text(&kubeconfig)),
             format!("--authorization-kubeconfig={}", path_text(&kubeconfig)),
@@ -278,6 +278,7 @@ impl Builder<'_> {
                 path_text(&self.pki_path("ca.key"))
             ),
         ];
+        args.extend(pool_argument(self.settings));
         // A component that reads its files once must be restarted when they change.
         let inputs = [kubeconfig, self.pki_path("sa.key"), self.pki_path("ca.crt")];
         let ready = Ready::Tcp(loopback_address(ports.controller_manager));

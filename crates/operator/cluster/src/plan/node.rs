@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::control_plane::{API_PROXY, Builder};
-use super::process::{Process, Ready, path_text};
+use super::process::{Process, Ready, path_text, pool_argument};
 use crate::layout::Layout;
 use crate::membership::Membership;
 use crate::node::ClusterNode;
@@ -204,6 +204,7 @@ impl<'a> NodeBuilder<'a> {
                 format!("--network-policy-bridge={}", settings.bridge()),
             ]);
         }
+        args.extend(pool_argument(settings));
         let ready = self.listens_at(settings.ports.proxy_health);
         self.process("kube-proxy", args, &inputs, ready, &after)
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::config_file::ConfigFile;
+use crate::settings::Settings;
 
 /// A readiness check of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,13 @@ pub enum Ready {
     Unix(PathBuf),
     /// The process has been started.
     Started,
+}
+
+/// Returns the flag with the addresses of load balancers. The controller manager allocates them,
+/// and kube-proxy announces them.
+pub(super) fn pool_argument(settings: &Settings) -> Option<String> {
+    let pool = settings.load_balancer_pool.as_ref()?;
+    Some(format!("--load-balancer-pool={pool}"))
 }
 
 /// A process to keep running.

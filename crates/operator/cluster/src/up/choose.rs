@@ -13,34 +13,32 @@ use crate::error::{Error, Result};
 use crate::network::choose_node_network;
 use crate::settings::{LAYOUT, Ports, Runtime, SHARED_LAYOUT, Settings};
 use crate::up::options::UpOptions;
+use crate::up::pool::{check_pool, choose_pool};
 
 /// Returns the settings, and a remark for the user if something may be unexpected.
 pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)> {
     let data_dir = absolute_path(&options.data_dir)?;
     // Stored values win over defaults, because objects in the store depend on them.
     let before = Settings::load(&data_dir)?;
-    refuse_joined(before.as_ref(), &data_dir)?;
-    let (runtime, remark) = choose_runtime(options, before.as_ref());
-    let control_plane = choose_control_plane(options, before.as_ref(), &runtime)?;
+    let before = before.as_ref();
+    refuse_joined(before, &data_dir)?;
+    let (runtime, remark) = choose_runtime(options, before);
+    let control_plane = choose_control_plane(options, before, &runtime)?;
     let settings = Settings {
         layout: match control_plane {
             Some(_) => SHARED_LAYOUT,
             None => LAYOUT,
         },
         control_plane,
-        bin_dir: choose_bin_dir(
-            options.bin_dir.as_deref(),
-            before.as_ref(),
-            "kube-apiserver",
-        )?,
+        bin_dir: choose_bin_dir(options.bin_dir.as_deref(), before, "kube-apiserver")?,
         node_name: keep_or_choose(
             options.node_name.clone(),
-            before.as_ref().map(|b| &b.node_name),
+            before.map(|b| &b.node_name),
             host_name,
         ),
         node_address: keep_or_choose(
             options.node_address,
-            before.as_ref().map(|b| &b.node_address),
+            before.map(|b| &b.node_address),
             choose_address,
         ),
         runtime,
@@ -48,32 +46,31 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
         pod_cidr: check_fixed(
             "--pod-cidr",
             options.pod_cidr,
-            before.as_ref().map(|b| b.pod_cidr),
+            before.map(|b| b.pod_cidr),
             [10, 244, 0, 0],
             16,
         )?,
         service_cidr: check_fixed(
             "--service-cidr",
             options.service_cidr,
-            before.as_ref().map(|b| b.service_cidr),
+            before.map(|b| b.service_cidr),
             [10, 96, 0, 0],
             16,
         )?,
+        load_balancer_pool: choose_pool(options, before),
         // Not an option: certificates, DNS and the issuer of tokens would have to change together.
         domain: "cluster.local".to_owned(),
-        ports: choose_ports(options, before.as_ref().map(|b| b.ports))?,
-        verbosity: options
-            .verbosity
-            .or(before.as_ref().map(|b| b.verbosity))
-            .unwrap_or(0),
-        node_count: choose_node_count(options.nodes, before.as_ref().map(|b| b.node_count))?,
-        node_network: before.as_ref().and_then(|b| b.node_network),
+        ports: choose_ports(options, before.map(|b| b.ports))?,
+        verbosity: keep_or_choose(options.verbosity, before.map(|b| &b.verbosity), || 0),
+        node_count: choose_node_count(options.nodes, before.map(|b| b.node_count))?,
+        node_network: before.and_then(|b| b.node_network),
         membership: None,
         data_dir,
     };
     let settings = add_node_network(settings)?;
     check_name(&settings.node_name)?;
-    check_shared(&settings, before.as_ref())?;
+    check_pool(&settings)?;
+    check_shared(&settings, before)?;
     Ok((settings, remark))
 }
 

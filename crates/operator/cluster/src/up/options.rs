@@ -28,6 +28,8 @@ pub struct UpOptions {
     pub pod_cidr: Option<Ipv4Net>,
     /// Addresses of Services.
     pub service_cidr: Option<Ipv4Net>,
+    /// Addresses for Services of type LoadBalancer; an empty text removes them.
+    pub load_balancer_pool: Option<String>,
     /// Pick free ports instead of the default ones.
     pub pick_ports: bool,
     /// API server's port.
