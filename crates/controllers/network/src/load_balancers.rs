@@ -90,7 +90,8 @@ fn reconcile_service(
         Relation::Ending => (Vec::new(), Vec::new()),
         Relation::Foreign => {
             let removal = status::remove_condition(service);
-            (removal.into_iter().collect(), Vec::new())
+            let wake = ledger.revoke(&service.key());
+            (removal.into_iter().collect(), wake)
         }
     }
 }

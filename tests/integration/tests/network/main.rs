@@ -3,5 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
+mod load_balancers;
 mod network_policies;
 mod services;

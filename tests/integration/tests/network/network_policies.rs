@@ -70,8 +70,8 @@ impl Setting {
         tasks
     }
 
-    /// Starts kube-proxy without the enforcement of policies.
-    pub(crate) fn start_proxy(&self) -> Tasks {
+    /// Starts kube-proxy without the enforcement of policies, with more flags.
+    pub(crate) fn start_proxy(&self, more: &[&str]) -> Tasks {
         let words = [
             "kube-proxy",
             "--hostname-override=n1",
@@ -81,6 +81,7 @@ impl Setting {
             "--healthz-bind-address=127.0.0.1:0",
             "--metrics-bind-address=127.0.0.1:0",
         ];
+        let words = words.iter().chain(more);
         let args = net_proxy::Args::try_parse_from(words).unwrap();
         let (_, settings) = args.settings().unwrap();
         let config = Config::from_kubeconfig(self.plane.kubeconfig("proxy")).unwrap();
@@ -267,7 +268,7 @@ fn pods_are_closed_until_the_agent_knows_the_policies() {
     setting.stop(agent);
 
     // kube-proxy without the option removes the rules of one with it.
-    let proxy = setting.start_proxy();
+    let proxy = setting.start_proxy(&[]);
     setting.wait_for("a", HOST, true);
     setting.stop(proxy);
 }

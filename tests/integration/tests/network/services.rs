@@ -9,7 +9,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
 impl Setting {
-    fn create(&self, path: &str, object: &Value) -> Value {
+    pub(crate) fn create(&self, path: &str, object: &Value) -> Value {
         let admin = self.plane.admin();
         let created = self.runtime.block_on(admin.post(path, object));
         created.expect_success().json()
@@ -37,7 +37,7 @@ fn services_of_the_api_are_reached_also_after_a_flush_of_the_rules() {
         "endpoints": [{ "addresses": ["10.244.0.3"], "nodeName": "n1", "conditions": { "ready": true } }],
     });
     setting.create(SLICES, &slice);
-    let proxy = setting.start_proxy();
+    let proxy = setting.start_proxy(&[]);
     let (front, node_port) = (format!("{address}:80"), "10.244.0.1:30080");
     setting.wait_for("a", &front, true);
     setting.wait_for("a", node_port, true);

@@ -126,7 +126,8 @@ impl Ledger {
     }
 
     /// Records a Service with its creation time in seconds and the addresses in its status. Returns
-    /// the Services that wait, if an address was released.
+    /// the Services to reconcile: those that wait, if an address was released, and those whose
+    /// address it has, too.
     pub fn observe(&mut self, service: &str, created: i64, addresses: Vec<IpAddr>) -> Vec<String> {
         let mut holding = self.by_service.remove(service).unwrap_or_default();
         let before = holding.clone();
@@ -142,6 +143,20 @@ impl Ledger {
         self.waiting.remove(service);
         let before = self.by_service.remove(service).unwrap_or_default();
         self.replace(service, &before, None)
+    }
+
+    /// Releases what a Service that another load balancer serves does not have in its status. Returns
+    /// the Services that wait, if an address was released.
+    pub fn revoke(&mut self, service: &str) -> Vec<String> {
+        self.waiting.remove(service);
+        let Some(before) = self.by_service.get(service).cloned() else {
+            return Vec::new();
+        };
+        let after = Holding {
+            granted: Vec::new(),
+            ..before.clone()
+        };
+        self.replace(service, &before, Some(after))
     }
 
     /// Chooses the addresses of a Service. `is_reserved` is true for those of nodes and API
@@ -235,7 +250,8 @@ impl Ledger {
         first.is_none_or(|first| first.service == service)
     }
 
-    /// Replaces the addresses of a Service. Returns the Services that wait, if it releases one.
+    /// Replaces the addresses of a Service. Returns the Services to reconcile: those that wait, if
+    /// it releases an address, and those whose address it has, too.
     fn replace(&mut self, service: &str, before: &Holding, after: Option<Holding>) -> Vec<String> {
         let claim = |created| Claim {
             created,
@@ -247,25 +263,32 @@ impl Ledger {
                 claims.remove(&claim(before.created));
             }
         }
+        let mut wake = Vec::new();
         if let Some(after) = after {
             for address in after.addresses() {
                 let claims = self.by_address.entry(address).or_default();
                 claims.insert(claim(after.created));
+                // All but the oldest Service must get another address.
+                if claims.len() > 1 && !former.contains(&address) {
+                    wake.extend(claims.iter().map(|claim| claim.service.clone()));
+                }
             }
             self.by_service.insert(service.to_owned(), after);
         }
-        let mut released = false;
+        let before = self.by_address.len();
         for address in former {
-            let claims = self.by_address.get(&address);
-            if claims.is_some_and(BTreeSet::is_empty) {
+            if self
+                .by_address
+                .get(&address)
+                .is_some_and(BTreeSet::is_empty)
+            {
                 self.by_address.remove(&address);
-                released = true;
             }
         }
-        match released {
-            true => self.waiting.iter().cloned().collect(),
-            false => Vec::new(),
+        if self.by_address.len() < before {
+            wake.extend(self.waiting.iter().cloned());
         }
+        wake
     }
 }
 

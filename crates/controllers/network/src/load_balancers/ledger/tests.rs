@@ -81,7 +81,8 @@ fn service_keeps_its_address_after_a_restart() {
 fn oldest_service_keeps_an_address_that_several_have() {
     let mut ledger = ledger("192.0.2.1-192.0.2.9");
     ledger.observe("n/new", 20, vec![ip("192.0.2.1")]);
-    ledger.observe("n/old", 10, vec![ip("192.0.2.1")]);
+    let both = ledger.observe("n/old", 10, vec![ip("192.0.2.1")]);
+    assert_eq!(both, ["n/old", "n/new"]);
     assert_eq!(assign(&mut ledger, "n/new", V4, None), "192.0.2.2");
     assert_eq!(assign(&mut ledger, "n/old", V4, None), "192.0.2.1");
     // Age does not take an address from its only owner.
@@ -131,6 +132,18 @@ fn change_of_the_wish_releases_the_former_address() {
     assert_eq!(ledger.observe("n/a", 0, vec![ip("192.0.2.2")]), ["n/b"]);
     let other = assign(&mut ledger, "n/b", V4, Some("192.0.2.1"));
     assert_eq!(other, "192.0.2.1");
+}
+
+#[test]
+fn service_of_another_load_balancer_keeps_what_its_status_has() {
+    let mut ledger = ledger("192.0.2.1-192.0.2.2");
+    assert_eq!(assign(&mut ledger, "n/a", V4, None), "192.0.2.1");
+    assert_eq!(assign(&mut ledger, "n/b", V4, None), "192.0.2.2");
+    assert_eq!(assign(&mut ledger, "n/c", V4, None), "PoolExhausted");
+    ledger.observe("n/b", 0, vec![ip("192.0.2.2")]);
+    assert_eq!(ledger.revoke("n/b"), Vec::<String>::new());
+    assert_eq!(ledger.revoke("n/a"), ["n/c"]);
+    assert_eq!(assign(&mut ledger, "n/c", V4, None), "192.0.2.1");
 }
 
 #[test]
