@@ -145,8 +145,8 @@ impl Ledger {
         self.replace(service, &before, None)
     }
 
-    /// Releases what a Service that another load balancer serves does not have in its status. Returns
-    /// the Services that wait, if an address was released.
+    /// Releases what a Service that another load balancer serves does not have in its status.
+    /// Returns the Services that wait, if an address was released.
     pub fn revoke(&mut self, service: &str) -> Vec<String> {
         self.waiting.remove(service);
         let Some(before) = self.by_service.get(service).cloned() else {
