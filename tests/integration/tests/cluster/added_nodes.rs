@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use operator_cluster::{Ports, Runtime, Settings, UpOptions, start_cluster};
+use operator_cluster::{CniPlugin, Ports, Runtime, Settings, UpOptions, start_cluster};
 use serde_json::json;
 use testkit_control_plane::ControlPlane;
 
@@ -51,6 +51,7 @@ fn store_cluster(plane: &ControlPlane, dir: &Path) -> Settings {
         node_name: "n1".to_owned(),
         node_address: "192.0.2.2".parse().unwrap(),
         runtime: Runtime::Simulated,
+        cni: CniPlugin::Bridge,
         pod_cidr: "10.244.0.0/16".parse().unwrap(),
         service_cidr: "10.96.0.0/16".parse().unwrap(),
         load_balancer_pool: None,
