@@ -45,8 +45,9 @@ impl Allocated {
             return;
         }
         for (name, amount) in result.consumed_capacity.iter().flatten() {
-            // An amount that can't be read counts as all there is.
+            // An amount that can't be read counts as all there is, a negative one as nothing.
             let amount = amount.0.parse().unwrap_or(crate::capacity::MAX);
+            let amount = amount.max(Quantity::ZERO);
             let sum = device
                 .consumed
                 .entry(name.clone())

@@ -30,7 +30,11 @@ pub(crate) fn consumed_by(requests: &Amounts, device: &Device) -> Option<Amounts
     let mut consumed = Amounts::new();
     for (name, given) in &capacity {
         let amount = consumed_amount(requests.get(name).copied(), given)?;
-        if violates_policy(amount, given.request_policy.as_ref()) || amount > parse(&given.value)? {
+        // A negative amount would make room for others.
+        if amount < Quantity::ZERO
+            || amount > parse(&given.value)?
+            || violates_policy(amount, given.request_policy.as_ref())
+        {
             return None;
         }
         consumed.insert(name.clone(), amount);

@@ -25,9 +25,9 @@ pub enum Failure {
     /// The slices of a pool contradict each other or are incomplete.
     #[error("{0}")]
     NotNow(String),
-    /// A selector of a claim or class fails.
+    /// A selector of a claim or class fails for a device of the node.
     #[error("{0}")]
-    Wrong(String),
+    Selector(String),
     /// The bounds of the search were reached.
     #[error("timed out trying to allocate devices")]
     Expired,

@@ -1,8 +1,9 @@
 //! Pools of devices, from ResourceSlices.
 //!
 //! A pool is spread over the slices of its newest generation. Which slices count is decided for
-//! each node, because a slice that a compromised node publishes must not replace the pools of other
-//! nodes.
+//! each node: a slice of one node, which that node may have forged, never replaces the pool of
+//! another node. It can hide a pool that several nodes share, because the pool's length and
+//! generation are those of all of its slices.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl Pools {
         for (index, slice) in slices.iter().enumerate() {
             let spec = &slice.spec;
             let node = spec.node_name.as_deref().filter(|name| !name.is_empty());
-            match node.filter(|_| !has_counters(slice)) {
+            match node {
                 Some(node) => pools
                     .by_node
                     .entry(node.to_owned())
@@ -230,7 +231,8 @@ fn has_binding_conditions(pool: &NodePool<'_>) -> bool {
 /// Returns whether a slice has devices for a node, or counters of devices.
 fn is_relevant(slice: &ResourceSlice, node: &Node) -> bool {
     let spec = &slice.spec;
-    if has_counters(slice) {
+    let is_local = spec.node_name.as_ref().is_some_and(|name| !name.is_empty());
+    if has_counters(slice) && !is_local {
         return true;
     }
     if spec.per_device_node_selection == Some(true) {

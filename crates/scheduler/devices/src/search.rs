@@ -4,6 +4,8 @@
 //! The path is a stack of slots, one for each device, so that the size of claims does not matter
 //! for the depth of calls.
 
+mod possible;
+
 use std::collections::HashMap;
 
 use api_cel::Budget;
@@ -71,6 +73,8 @@ pub(crate) struct Search<'a> {
     takers: Vec<Vec<usize>>,
     /// Capacity that this search takes, by candidate.
     taken: Vec<Amounts>,
+    /// Shares that this search takes, by candidate.
+    shares: Vec<usize>,
     constraints: Vec<Vec<Tracked<'a>>>,
     /// Devices by claim.
     counts: Vec<usize>,
@@ -92,6 +96,7 @@ impl<'a> Search<'a> {
             all: HashMap::new(),
             takers: vec![Vec::new(); count],
             taken: vec![Amounts::new(); count],
+            shares: vec![0; count],
             constraints: constraints
                 .map(|all| all.map(Tracked::new).collect())
                 .collect(),
@@ -116,6 +121,9 @@ impl<'a> Search<'a> {
     /// Returns the chosen devices, one slot for each. None if there is no solution.
     pub(crate) fn run(&mut self) -> Result<Option<Vec<Slot>>, Failure> {
         self.find_devices_of_all()?;
+        if !self.is_possible()? {
+            return Ok(None);
+        }
         let mut path: Vec<Slot> = Vec::new();
         let Some(first) = self.next_request(0, 0) else {
             return Ok(Some(path));
@@ -169,10 +177,10 @@ impl<'a> Search<'a> {
         let mut found = Vec::new();
         for index in 0..self.node.candidates.len() {
             self.limits.count_step()?;
-            let has_capacity = self
-                .candidate(index)
-                .is_some_and(|candidate| consumed_by(&choice.capacity, candidate.device).is_some());
-            if has_capacity && self.is_selected(key, choice, index)? {
+            // A device without room for one more share is none of those that are asked for.
+            if self.reserve_capacity(choice, index).is_some()
+                && self.is_selected(key, choice, index)?
+            {
                 found.push(index);
             }
         }
@@ -328,7 +336,7 @@ impl<'a> Search<'a> {
         for selector in &choice.selectors {
             self.limits.check_clock()?;
             let fail = |error: &str| {
-                Failure::Wrong(format!("{}: CEL runtime error: {error}", selector.place))
+                Failure::Selector(format!("{}: CEL runtime error: {error}", selector.place))
             };
             let program = selector
                 .compiled
@@ -368,8 +376,8 @@ impl<'a> Search<'a> {
             return Some(false);
         }
         // Further shares of a device cost no counters.
-        let is_shared = candidate.in_use.is_some()
-            || self.taken.get(index).is_some_and(|taken| !taken.is_empty());
+        let is_shared =
+            candidate.in_use.is_some() || self.shares.get(index).is_some_and(|count| *count > 0);
         if candidate.allows_multiple() && is_shared {
             return Some(false);
         }
@@ -440,6 +448,9 @@ impl<'a> Search<'a> {
                 if let Some(taken) = self.taken.get_mut(pick.candidate) {
                     change(taken, consumed, true);
                 }
+                if let Some(shares) = self.shares.get_mut(pick.candidate) {
+                    *shares += 1;
+                }
             }
             None => {
                 if let Some(takers) = self.takers.get_mut(pick.candidate) {
@@ -467,6 +478,9 @@ impl<'a> Search<'a> {
             Some(consumed) => {
                 if let Some(taken) = self.taken.get_mut(pick.candidate) {
                     change(taken, consumed, false);
+                }
+                if let Some(shares) = self.shares.get_mut(pick.candidate) {
+                    *shares -= 1;
                 }
             }
             None => {

@@ -18,7 +18,7 @@ use api_semantics::devices::{FINALIZER, claims_of_pod, is_allocated, is_reserved
 use api_semantics::selectors::node_matches;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use parking_lot::Mutex;
-use scheduler_devices::{Allocator, Failure, Limits, Problem, Selectors};
+use scheduler_devices::{Allocator, Limits, Problem, Selectors};
 use scheduler_framework::{
     Cluster, ClusterEvent, CycleState, Diagnosis, EventKind, ExtensionPoints, Filter, NodeInfo,
     Plugin, PluginsRunner, PodInfo, PostFilter, PostFilterResult, PreFilter, PreFilterResult,
@@ -188,11 +188,11 @@ impl Attempt {
         let is_expired = || spent + started.elapsed() > self.time;
         let new_id = || random_id();
         let result = allocator.allocate(object, &Limits::new(&is_expired), &new_id);
-        let result = result.map(Arc::new).map_err(|failure| match failure {
-            // Every node would fail in the same way. The attempt ends, as upstream's does.
-            Failure::Wrong(text) => Rejection::error(NAME, text),
-            other => unresolvable(other.to_string()),
-        });
+        // Also a selector that fails: it is the node that publishes what the selector reads, and
+        // other nodes may fit.
+        let result = result
+            .map(Arc::new)
+            .map_err(|failure| unresolvable(failure.to_string()));
         found.spent += started.elapsed();
         found.nodes.insert(node.name.clone(), result.clone());
         result

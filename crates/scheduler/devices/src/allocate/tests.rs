@@ -196,7 +196,7 @@ fn selectors_of_class_and_request_must_match() {
         ),
         (
             "device.attributes['other'].model == 'x'",
-            Err(Failure::Wrong(
+            Err(Failure::Selector(
                 "claim ns/claim, request r: selector #0: CEL runtime error: no such key: model"
                     .into(),
             )),
@@ -592,29 +592,15 @@ fn claim_without_a_solution_does_not_search_for_ever() {
         .map(|i| attributed(&format!("x{i}"), "id", &i.to_string()))
         .collect();
     let all = objects(vec![local_slice("a", json!(devices))]);
-    // The last request finds no device beside any set of the first one.
+    // The last request finds no pair beside any set of the first one.
     let hopeless = claim_of(json!({"requests": [
         {"name": "many", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 30}},
-        {"name": "none", "exactly": {"deviceClassName": "c",
-            "selectors": [{"cel": {"expression": "device.attributes['d'].id == 'none'"}}]}}]}));
+        {"name": "pair", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 2}}],
+        "constraints": [{"matchAttribute": "d/id", "requests": ["pair"]}]}));
     assert_eq!(allocate(&all, &hopeless, "a"), Err(Failure::Expired));
     let allocator = prepare(&all, &[hopeless]).unwrap();
     let got = allocator.allocate(&node("a"), &Limits::new(&|| true), &String::new);
     assert_eq!(got, Err(Failure::Expired));
 }
 
-#[test]
-fn claim_has_at_most_the_devices_that_its_status_can_hold() {
-    let devices: Vec<_> = (0..40).map(|i| device(&format!("x{i}"))).collect();
-    let all = objects(vec![local_slice("a", json!(devices))]);
-    let counted = |count: i64| json!({"deviceClassName": "c", "allocationMode": "ExactCount", "count": count});
-    let claim_with = |counts: &[i64]| {
-        let requests = counts
-            .iter()
-            .enumerate()
-            .map(|(i, count)| json!({"name": format!("r{i}"), "exactly": counted(*count)}));
-        claim_of(json!({"requests": requests.collect::<Vec<_>>()}))
-    };
-    assert!(allocate(&all, &claim_with(&[20, 12]), "a").is_ok());
-    assert!(allocate(&all, &claim_with(&[33]), "a").is_err());
-}
+mod abuse;

@@ -242,6 +242,32 @@ fn reserved_device_is_taken_for_other_pods_until_it_is_unreserved() {
 }
 
 #[test]
+fn node_whose_devices_lack_an_attribute_does_not_end_the_attempt() {
+    let mut choosy = claim("one");
+    choosy["spec"]["devices"]["requests"][0]["exactly"]["selectors"] =
+        json!([{"cel": {"expression": "device.attributes['d'].kind == 'x'"}}]);
+    let mut good = slice("a", &["x"]);
+    good["spec"]["devices"][0]["attributes"] = json!({"kind": {"string": "x"}});
+    let plugin = plugin_for(Devices {
+        claims: vec![choosy],
+        slices: vec![good, slice("b", &["x"])],
+        ..Devices::default()
+    });
+    let state = prepare(&plugin, &pod("p", &["one"])).unwrap();
+    let rejection = plugin.filter(&state, &pod("p", &["one"]), &node("b"));
+    let rejection = rejection.unwrap_err();
+    assert!(
+        rejection.reasons[0].contains("no such key"),
+        "{rejection:?}"
+    );
+    assert_eq!(
+        rejection.code,
+        scheduler_framework::Code::UnschedulableAndUnresolvable
+    );
+    assert_eq!(reason(&plugin, &state, "a"), None);
+}
+
+#[test]
 fn claim_that_two_entries_name_is_allocated_once() {
     let devices = Devices {
         claims: vec![claim("one")],
