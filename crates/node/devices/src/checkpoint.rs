@@ -22,6 +22,9 @@ pub(crate) struct ClaimState {
     pub(crate) allocation: Vec<String>,
     /// UIDs of the pods that use the claim here.
     pub(crate) pods: BTreeSet<String>,
+    /// Those of them for which the claim is being released.
+    #[serde(skip)]
+    pub(crate) leaving: BTreeSet<String>,
     pub(crate) drivers: BTreeMap<String, DriverState>,
 }
 

@@ -12,6 +12,7 @@ use proto_plugins::dra::v1::Claim;
 
 use crate::checkpoint::{Checkpoint, ClaimState, Claims};
 use crate::error::DeviceError;
+use crate::plugin::Plugin;
 use crate::plugins::Plugins;
 
 /// The devices of the pods of a node.
@@ -70,11 +71,16 @@ impl Devices {
             states.push((id, state));
         }
         self.check_allocations(&states)?;
+        // A pod whose driver was never here must not wait for its release.
+        for driver in &drivers {
+            self.find_plugin(driver)?;
+        }
         // Before the first call: a kubelet that ends during the call must know whom to release.
         self.change(|known| {
             for (id, state) in states.iter().cloned() {
                 let known = known.0.entry(id).or_default();
                 known.pods.insert(uid.to_owned());
+                known.leaving.remove(uid);
                 (known.namespace, known.name) = (state.namespace, state.name);
                 known.allocation = state.allocation;
                 for (driver, state) in state.drivers {
@@ -113,8 +119,7 @@ impl Devices {
         if wanted.is_empty() {
             return Ok(());
         }
-        let registered = self.plugins.find(driver);
-        let plugin = registered.ok_or_else(|| DeviceError::NotRegistered(driver.to_owned()))?;
+        let plugin = self.find_plugin(driver)?;
         let prepared = plugin.prepare(wanted).await;
         let prepared = prepared.map_err(|why| plugin_error(driver, why))?;
         self.change(|known| {
@@ -144,32 +149,41 @@ impl Devices {
     /// A plugin failed. The call may be repeated.
     pub async fn release_pod(&self, uid: &str) -> Result<(), DeviceError> {
         for (id, drivers) in self.claims_of(uid) {
-            let mut last = drivers.is_empty();
+            // One step: of several pods that leave at the same time one sees that it is the last.
+            let mut last = false;
+            self.change(|known| {
+                if let Some(claim) = known.0.get_mut(&id) {
+                    last = leave(claim, uid);
+                }
+            })?;
+            if !last {
+                continue;
+            }
             for driver in drivers {
-                last |= self.release_driver(uid, &id, &driver).await?;
+                self.release_driver(&id, &driver).await?;
             }
             self.change(|known| {
                 if let Some(claim) = known.0.get_mut(&id) {
                     claim.pods.remove(uid);
+                    claim.leaving.remove(uid);
                 }
                 // A pod that began to use the claim in the meantime prepares it again.
                 known.0.retain(|_, claim| !claim.pods.is_empty());
             })?;
-            tracing::debug!(claim = id, last, "claim released by a pod");
+            tracing::debug!(claim = id, "claim released by its last pod");
         }
         Ok(())
     }
 
-    /// Returns whether the pod was the last one, so that the driver was called.
-    async fn release_driver(&self, uid: &str, id: &str, driver: &str) -> Result<bool, DeviceError> {
+    /// Calls a driver for a claim that all pods leave, unless another pod has begun to use it.
+    async fn release_driver(&self, id: &str, driver: &str) -> Result<(), DeviceError> {
         let lock = self.lock_of(driver);
         let _held = lock.lock().await;
         let claim = self.claims.lock().0.get(id).cloned();
-        let Some(claim) = claim.filter(|claim| claim.pods.iter().all(|pod| pod == uid)) else {
-            return Ok(false);
+        let Some(claim) = claim.filter(has_no_users) else {
+            return Ok(());
         };
-        let registered = self.plugins.find(driver);
-        let plugin = registered.ok_or_else(|| DeviceError::NotRegistered(driver.to_owned()))?;
+        let plugin = self.find_plugin(driver)?;
         // Also what was not prepared: the response of a preparation may have been lost.
         let released = plugin.unprepare(to_message(id, &claim)).await;
         released.map_err(|why| plugin_error(driver, why))?;
@@ -178,8 +192,12 @@ impl Devices {
             if let Some(state) = claim.and_then(|claim| claim.drivers.get_mut(driver)) {
                 (state.prepared, state.devices) = (false, Vec::new());
             }
-        })?;
-        Ok(true)
+        })
+    }
+
+    fn find_plugin(&self, driver: &str) -> Result<Plugin, DeviceError> {
+        let plugin = self.plugins.find(driver);
+        plugin.ok_or_else(|| DeviceError::NotRegistered(driver.to_owned()))
     }
 
     fn claims_of(&self, uid: &str) -> Vec<(String, Vec<String>)> {
@@ -294,6 +312,23 @@ impl Devices {
             written
         })
     }
+}
+
+/// Takes a pod from a claim. Returns true if no pod uses it any more: then the pod stays listed
+/// until the drivers have released the claim.
+fn leave(claim: &mut ClaimState, uid: &str) -> bool {
+    claim.leaving.insert(uid.to_owned());
+    if has_no_users(claim) {
+        return true;
+    }
+    claim.pods.remove(uid);
+    claim.leaving.remove(uid);
+    false
+}
+
+/// Returns whether all pods of a claim leave it.
+fn has_no_users(claim: &ClaimState) -> bool {
+    claim.pods.is_subset(&claim.leaving)
 }
 
 /// Returns the name of a request without its subrequest.

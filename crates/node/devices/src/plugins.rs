@@ -4,21 +4,24 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::plugin::{Plugin, register_plugin};
 
-/// Largest number of sockets that are looked at.
+/// Largest number of sockets.
 const MAX_SOCKETS: usize = 256;
 
-/// Tells a socket from a later one of its name.
+/// Identity of a socket, which a later one of its name does not have.
 type Identity = (u64, i64, i64);
 
-/// A socket that was looked at.
+/// A socket whose plugin was asked for its name.
 #[derive(Debug)]
 struct Known {
     identity: Identity,
+    /// Number of the registration: a later one has a larger one.
+    number: u64,
     state: State,
 }
 
@@ -35,6 +38,7 @@ enum State {
 #[derive(Debug, Default)]
 pub struct Plugins {
     by_socket: Mutex<BTreeMap<PathBuf, Known>>,
+    registrations: AtomicU64,
 }
 
 impl Plugins {
@@ -74,9 +78,13 @@ impl Plugins {
                     State::Failed
                 }
             };
-            self.by_socket
-                .lock()
-                .insert(socket, Known { identity, state });
+            let number = self.registrations.fetch_add(1, Ordering::Relaxed);
+            let known = Known {
+                identity,
+                number,
+                state,
+            };
+            self.by_socket.lock().insert(socket, known);
         }
         failed
     }
@@ -84,11 +92,13 @@ impl Plugins {
     /// Returns the plugin of a driver.
     pub(crate) fn find(&self, driver: &str) -> Option<Plugin> {
         let sockets = self.by_socket.lock();
-        // While a plugin is updated there may be two. Either serves the driver.
-        sockets.values().rev().find_map(|known| match &known.state {
-            State::Registered(plugin) if plugin.driver == driver => Some(plugin.clone()),
+        // There may be two while a plugin is updated, or if one ended without removing its socket.
+        let plugins = sockets.values().filter_map(|known| match &known.state {
+            State::Registered(plugin) if plugin.driver == driver => Some((known.number, plugin)),
             _ => None,
-        })
+        });
+        let newest = plugins.max_by_key(|(number, _)| *number);
+        newest.map(|(_, plugin)| plugin.clone())
     }
 }
 

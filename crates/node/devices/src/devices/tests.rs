@@ -135,11 +135,15 @@ fn open(folder: &TempDir) -> Devices {
 impl Node {
     /// Starts a plugin and registers it; returns it.
     async fn start_plugin(&self, info: PluginInfo) -> Fake {
+        self.start_plugin_at("d.sock", info).await
+    }
+
+    async fn start_plugin_at(&self, name: &str, info: PluginInfo) -> Fake {
         let fake = Fake {
             info,
             ..Fake::default()
         };
-        let socket = self.folder.path().join("plugins/d.sock");
+        let socket = self.folder.path().join("plugins").join(name);
         let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
         let beta = v1beta1::dra_plugin_server::DraPluginServer::new(fake.clone());
         let server = tonic::transport::Server::builder()
@@ -293,7 +297,102 @@ async fn claim_must_be_allocated_and_reserved_and_its_driver_registered() {
             .await
             .unwrap_err();
         assert_eq!(error.to_string(), want);
+        // Nobody was called, so that the pod can be deleted.
+        assert!(node.devices.list_pods().is_empty());
+        node.devices.release_pod("a").await.unwrap();
     }
+}
+
+/// A node with the plugins of the drivers `d` and `e`.
+async fn start_node_with_two_drivers() -> (Node, [Fake; 2]) {
+    let node = start_node();
+    let first = node.start_plugin(info("DRAPlugin", "v1.DRAPlugin")).await;
+    let mut other = info("DRAPlugin", "v1.DRAPlugin");
+    other.name = "e.example.com".to_owned();
+    let second = node.start_plugin_at("e.sock", other).await;
+    (node, [first, second])
+}
+
+/// Returns the claim `c` with a device of each driver.
+fn claim_of_both(pods: &[&str]) -> [ResourceClaim; 1] {
+    let mut claim = serde_json::to_value(claim(pods)).unwrap();
+    let results = &mut claim["status"]["allocation"]["devices"]["results"];
+    let mut second = results[0].clone();
+    second["driver"] = json!("e.example.com");
+    results.as_array_mut().unwrap().push(second);
+    [serde_json::from_value(claim).unwrap()]
+}
+
+fn count_calls(plugin: &Fake, call: &str) -> usize {
+    let calls = plugin.calls.lock();
+    calls.iter().filter(|known| *known == call).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_is_released_once_if_its_pods_leave_at_the_same_time() {
+    let (node, plugins) = start_node_with_two_drivers().await;
+    for uid in ["a", "b"] {
+        let claims = claim_of_both(&["a", "b"]);
+        node.devices.prepare_pod(&pod(uid), &claims).await.unwrap();
+    }
+    let lock = node.devices.lock_of("e.example.com");
+    let held = lock.lock().await;
+    let unblock = async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        drop(held);
+    };
+    let (first, second, ()) = tokio::join!(
+        node.devices.release_pod("a"),
+        node.devices.release_pod("b"),
+        unblock
+    );
+    first.unwrap();
+    second.unwrap();
+    assert!(node.devices.list_pods().is_empty());
+    for plugin in &plugins {
+        assert_eq!(count_calls(plugin, "unprepare c"), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_begins_during_a_release_keeps_the_claim_and_releases_it_itself() {
+    let (node, [first, second]) = start_node_with_two_drivers().await;
+    let claims = claim_of_both(&["a", "b"]);
+    node.devices.prepare_pod(&pod("a"), &claims).await.unwrap();
+    let lock = node.devices.lock_of("e.example.com");
+    let held = lock.lock().await;
+    let begin = async {
+        while count_calls(&first, "unprepare c") == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let unblock = async {
+            while count_calls(&first, "prepare c") < 2 {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            drop(held);
+        };
+        let pod = pod("b");
+        tokio::join!(node.devices.prepare_pod(&pod, &claims), unblock).0
+    };
+    let (released, prepared) = tokio::join!(node.devices.release_pod("a"), begin);
+    released.unwrap();
+    prepared.unwrap();
+    assert!(node.devices.is_prepared(&pod("b")));
+    assert_eq!(count_calls(&second, "unprepare c"), 0);
+    node.devices.release_pod("b").await.unwrap();
+    assert_eq!(count_calls(&first, "unprepare c"), 2);
+    assert_eq!(count_calls(&second, "unprepare c"), 1);
+}
+
+#[test]
+fn pod_that_leaves_beside_a_leaving_one_is_the_last_one_too() {
+    let mut claim = ClaimState::default();
+    claim.pods.extend(["a".to_owned(), "b".to_owned()]);
+    assert!(!leave(&mut claim, "a"));
+    assert!(leave(&mut claim, "b"));
+    claim.pods.insert("c".to_owned());
+    assert!(!has_no_users(&claim));
+    assert!(leave(&mut claim, "c"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -332,6 +431,18 @@ async fn plugin_is_forgotten_with_its_socket() {
     // A socket without a listener.
     drop(StdListener::bind(node.folder.path().join("plugins/dead.sock")).unwrap());
     assert!(node.scan().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newest_plugin_of_a_driver_is_called() {
+    let node = start_node();
+    let of = || info("DRAPlugin", "v1.DRAPlugin");
+    let old = node.start_plugin_at("z.sock", of()).await;
+    let new = node.start_plugin_at("a.sock", of()).await;
+    let claims = [claim(&["a"])];
+    node.devices.prepare_pod(&pod("a"), &claims).await.unwrap();
+    assert_eq!(count_calls(&old, "prepare c"), 0);
+    assert_eq!(count_calls(&new, "prepare c"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
