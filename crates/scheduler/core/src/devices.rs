@@ -93,12 +93,15 @@ impl DeviceView for DeviceStores {
     }
 
     fn resource_claim(&self, namespace: &str, name: &str) -> Option<Arc<ResourceClaim>> {
-        let claim = self
-            .stores
-            .get()?
-            .claims
-            .get(&format!("{namespace}/{name}"))?;
-        Some(self.ledger.newest_claim(claim))
+        let claims = &self.stores.get()?.claims;
+        let key = format!("{namespace}/{name}");
+        let shown = claims.get(&key)?;
+        let newest = self.ledger.newest_claim(shown.clone());
+        if !Arc::ptr_eq(&newest, &shown) {
+            return Some(newest);
+        }
+        // Read again: the ledger may have forgotten a state that the informer shows only now.
+        claims.get(&key)
     }
 
     fn device_class(&self, name: &str) -> Option<Arc<DeviceClass>> {

@@ -43,12 +43,21 @@ fn version_of(claim: &ResourceClaim) -> u64 {
 }
 
 impl Ledger {
-    /// Adds a claim with an allocation that is to be written.
-    pub fn add_pending(&self, claim: ResourceClaim) {
+    /// Adds a claim with an allocation that is to be written. Returns false if another allocation
+    /// is to be written, or was written after the claim was read.
+    #[must_use]
+    pub fn add_pending(&self, claim: ResourceClaim) -> bool {
         let uid = uid_of(&claim).to_owned();
-        self.entries
-            .lock()
-            .insert(uid, Entry::Pending(Arc::new(claim)));
+        let mut entries = self.entries.lock();
+        let is_overtaken = match entries.get(&uid) {
+            None => false,
+            Some(Entry::Pending(_)) => true,
+            Some(Entry::Written(own)) => version_of(own) > version_of(&claim),
+        };
+        if !is_overtaken {
+            entries.insert(uid, Entry::Pending(Arc::new(claim)));
+        }
+        !is_overtaken
     }
 
     /// Removes an allocation that will not be written. One that was written stays.
@@ -111,3 +120,6 @@ impl Ledger {
         allocated
     }
 }
+
+#[cfg(test)]
+mod tests;

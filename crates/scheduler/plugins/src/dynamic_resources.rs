@@ -99,6 +99,7 @@ impl Plugin for DynamicResources {
             EventKind::NodeAdded,
             EventKind::NodeLabels,
             EventKind::PodUpdated,
+            EventKind::AssignedPodDeleted,
         ]
     }
 
@@ -110,6 +111,8 @@ impl Plugin for DynamicResources {
                 name,
                 freed,
             } => *freed || claims::uses_claim(pod, namespace, name),
+            // Its binding may have failed, so that its devices were not allocated after all.
+            ClusterEvent::AssignedPodDeleted(gone) => !claims_of_pod(&gone.pod).is_empty(),
             _ => true,
         }
     }
@@ -370,10 +373,20 @@ impl Reserve for DynamicResources {
             ));
         }
         let ledger = self.cluster.device_view().ledger();
+        let mut added = Vec::new();
         for (claim, allocation) in &decided {
-            if let Some(allocation) = allocation {
-                ledger.add_pending(with_allocation(claim, allocation.clone()));
+            let Some(allocation) = allocation else {
+                continue;
+            };
+            if !ledger.add_pending(with_allocation(claim, allocation.clone())) {
+                for uid in added {
+                    ledger.remove_pending(uid);
+                }
+                let name = claim.metadata.name.as_deref().unwrap_or_default();
+                let text = format!("resourceclaim {name:?} got allocated in the meantime");
+                return Err(Rejection::error(NAME, text));
             }
+            added.push(claim.metadata.uid.as_deref().unwrap_or_default());
         }
         state.store_value(Decided(Arc::new(decided)));
         Ok(())

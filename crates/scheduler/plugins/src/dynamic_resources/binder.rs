@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_semantics::devices::{FINALIZER, can_be_reserved, is_allocated, is_reserved_for};
+use api_semantics::devices::{FINALIZER, is_allocated, is_reserved_for};
 use async_trait::async_trait;
 use client::{Api, Client, Error, ObjectExt};
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use scheduler_framework::{
 };
 use serde_json::Value;
 
+use super::claims::Decision;
 use super::conditions::{Readiness, Settings, read_conditions};
 use super::{Decided, NAME, with_allocation};
 
@@ -24,7 +25,7 @@ use super::{Decided, NAME, with_allocation};
 const ATTEMPTS: u32 = 12;
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// Interval between two looks at binding conditions.
+/// Interval between two readings of binding conditions.
 const CONDITIONS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes claims. Created with [`DynamicResourceBinder::with_client`], because a registry entry has
@@ -82,25 +83,26 @@ impl DynamicResourceBinder {
     ) -> Result<ResourceClaim, BindError> {
         let claims = self.client.namespaced::<ResourceClaim>(claim.namespace());
         let fail = |error: &str| bind_error(format!("resourceclaim {}: {error}", claim.key()));
+        let decision = Decision::new(claim, allocation, pod.uid());
         let mut known = Some(claim.clone());
         let mut delay = FIRST_DELAY;
         for _ in 0..ATTEMPTS {
             let written = match known.take() {
-                Some(current) => write_claim(&claims, current, allocation, pod).await,
+                Some(current) => write_claim(&claims, current, &decision, pod).await,
                 None => match claims.get(claim.name()).await {
                     Ok(current) if current.uid() != claim.uid() => {
                         return Err(fail("was replaced"));
                     }
-                    Ok(current) => write_claim(&claims, current, allocation, pod).await,
+                    Ok(current) => write_claim(&claims, current, &decision, pod).await,
                     Err(error) => Err(Failed::Request(error)),
                 },
             };
             match written {
                 Ok(written) => return Ok(written),
                 Err(Failed::Changed(text)) => return Err(fail(text)),
-                // After a lost response the claim may have been written. Its devices must not look
-                // free before the next look has shown that.
-                Err(Failed::Request(error)) if error.is_conflict() || error.status().is_none() => {}
+                // Without an answer of the server the claim may have been written. Its devices must
+                // not look free before it was read again.
+                Err(Failed::Request(error)) if may_be_written(&error) => {}
                 Err(Failed::Request(error)) => return Err(fail(&error.to_string())),
             }
             tokio::time::sleep(delay).await;
@@ -131,46 +133,37 @@ impl DynamicResourceBinder {
     }
 }
 
+/// Returns whether a write that failed must be tried again: another one was first, or the server
+/// has not said that the claim is as it was.
+fn may_be_written(error: &Error) -> bool {
+    error.is_conflict() || error.status().is_none() || error.is_unavailable()
+}
+
 async fn write_claim(
     claims: &Api<ResourceClaim>,
     mut claim: ResourceClaim,
-    allocation: Option<&AllocationResult>,
+    decision: &Decision<'_>,
     pod: &PodInfo,
 ) -> Result<ResourceClaim, Failed> {
-    if claim.metadata.deletion_timestamp.is_some() {
-        return Err(Failed::Changed("got deleted in the meantime"));
-    }
-    if is_allocated(&claim) && is_reserved_for(&claim, pod.uid()) {
+    if decision.is_carried_out(&claim).map_err(Failed::Changed)? {
         return Ok(claim);
     }
-    if !can_be_reserved(&claim) {
-        return Err(Failed::Changed("is in use"));
-    }
-    match allocation {
-        Some(_) if is_allocated(&claim) => {
-            return Err(Failed::Changed("got allocated elsewhere in the meantime"));
+    if let Some(allocation) = decision.fresh {
+        let protected = claim
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|f| f == FINALIZER);
+        let mut fresh = allocation.clone();
+        // The devices are taken only once the claim can't be deleted any more.
+        if !protected {
+            let mut with_finalizer = with_allocation(&claim, fresh.clone());
+            with_finalizer.status.clone_from(&claim.status);
+            claim = claims.update(&with_finalizer).await?;
         }
-        None if !is_allocated(&claim) => {
-            return Err(Failed::Changed("got deallocated elsewhere in the meantime"));
-        }
-        Some(allocation) => {
-            let protected = claim
-                .metadata
-                .finalizers
-                .iter()
-                .flatten()
-                .any(|f| f == FINALIZER);
-            let mut fresh = allocation.clone();
-            // The devices are taken only once the claim can't be deleted any more.
-            if !protected {
-                let mut with_finalizer = with_allocation(&claim, fresh.clone());
-                with_finalizer.status.clone_from(&claim.status);
-                claim = claims.update(&with_finalizer).await?;
-            }
-            fresh.allocation_timestamp = Some(Time(Timestamp::now()));
-            claim = with_allocation(&claim, fresh);
-        }
-        None => {}
+        fresh.allocation_timestamp = Some(Time(Timestamp::now()));
+        claim = with_allocation(&claim, fresh);
     }
     let status = claim.status.get_or_insert_default();
     let reserved = status.reserved_for.get_or_insert_default();

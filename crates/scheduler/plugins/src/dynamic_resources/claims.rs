@@ -7,7 +7,7 @@ use api_semantics::devices::{
     ClaimName, can_be_reserved, claim_name, claims_of_pod, is_allocated, is_generated_for,
     is_reserved_for, known_claim_names,
 };
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use scheduler_devices::DeviceView;
 use scheduler_framework::PodInfo;
 
@@ -78,6 +78,82 @@ fn check_claim(
         ));
     }
     Ok(())
+}
+
+/// The decision about a claim, to compare with the claim when it is written.
+pub(super) struct Decision<'a> {
+    /// The allocation to write; None if the claim had one.
+    pub(super) fresh: Option<&'a AllocationResult>,
+    /// The allocation for which the node was chosen.
+    expected: Option<&'a AllocationResult>,
+    pod: &'a str,
+}
+
+impl<'a> Decision<'a> {
+    pub(super) fn new(
+        claim: &'a ResourceClaim,
+        fresh: Option<&'a AllocationResult>,
+        pod: &'a str,
+    ) -> Self {
+        Self {
+            fresh,
+            expected: fresh.or_else(|| find_allocation(claim)),
+            pod,
+        }
+    }
+
+    /// Returns whether the claim is as decided, and false if it is to be written.
+    ///
+    /// # Errors
+    /// The claim has changed, so that the chosen node may be a wrong one.
+    pub(super) fn is_carried_out(&self, claim: &ResourceClaim) -> Result<bool, &'static str> {
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Err("got deleted in the meantime");
+        }
+        let current = find_allocation(claim);
+        let is_other = current.is_some_and(|current| !self.is_expected(current));
+        if is_other {
+            return Err("got allocated elsewhere in the meantime");
+        }
+        if current.is_some() && is_reserved_for(claim, self.pod) {
+            return Ok(true);
+        }
+        match (current, self.fresh) {
+            // The reservation for this pod is written with the allocation.
+            (Some(_), Some(_)) => Err("got allocated elsewhere in the meantime"),
+            (None, None) => Err("got deallocated elsewhere in the meantime"),
+            _ if !can_be_reserved(claim) => Err("is in use"),
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns whether an allocation has the expected devices and nodes.
+    fn is_expected(&self, current: &AllocationResult) -> bool {
+        self.expected.is_some_and(|expected| {
+            expected.node_selector == current.node_selector
+                && list_devices(expected).eq(list_devices(current))
+        })
+    }
+}
+
+fn find_allocation(claim: &ResourceClaim) -> Option<&AllocationResult> {
+    claim.status.as_ref()?.allocation.as_ref()
+}
+
+/// Returns what identifies the devices of an allocation, by request.
+fn list_devices(allocation: &AllocationResult) -> impl Iterator<Item = [&str; 5]> {
+    let devices = allocation.devices.iter();
+    let results = devices.flat_map(|devices| devices.results.iter().flatten());
+    results.map(|result| {
+        let share = result.share_id.as_deref().unwrap_or_default();
+        [
+            result.request.as_str(),
+            result.driver.as_str(),
+            result.pool.as_str(),
+            result.device.as_str(),
+            share,
+        ]
+    })
 }
 
 /// Returns whether a pod uses a claim.

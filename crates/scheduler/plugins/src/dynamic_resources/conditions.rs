@@ -13,7 +13,7 @@ const BINDING_TIMEOUT: Duration = Duration::from_secs(600);
 /// The arguments of the plugin.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// Time of the search for one node; None for no limit of its own.
+    /// Time of the search for the claims of a pod, on all nodes; None for no limit of its own.
     pub(super) filter_timeout: Option<Duration>,
     /// Time for the binding conditions of a claim.
     pub(super) binding_timeout: Duration,
@@ -115,7 +115,9 @@ pub(super) fn has_failed(claim: &ResourceClaim, settings: &Settings, now: Timest
             let allocation = status.and_then(|status| status.allocation.as_ref());
             let since = allocation.and_then(|allocation| allocation.allocation_timestamp.as_ref());
             let waited = since.map(|since| now.duration_since(since.0));
-            waited.is_some_and(|waited| waited.unsigned_abs() > settings.binding_timeout)
+            // A time in the future, by the clock of another scheduler, is not over.
+            let waited = waited.and_then(|waited| Duration::try_from(waited).ok());
+            waited.is_some_and(|waited| waited > settings.binding_timeout)
         }
     }
 }

@@ -360,6 +360,15 @@ fn pod_is_woken_by_its_own_claims_and_by_freed_devices() {
         };
         assert_eq!(plugin.queueing_hint(&waiting, &event), expect, "{event:?}");
     }
+    for (gone, expect) in [(pod("gone", &["two"]), true), (pod("gone", &[]), false)] {
+        let event = ClusterEvent::AssignedPodDeleted(Arc::new(gone));
+        assert_eq!(plugin.queueing_hint(&waiting, &event), expect, "{event:?}");
+    }
+    assert!(
+        plugin
+            .events_to_register()
+            .contains(&EventKind::AssignedPodDeleted)
+    );
 }
 
 #[test]
@@ -395,6 +404,7 @@ fn binding_conditions_hold_the_pod_and_failures_free_the_claim() {
         (json!([condition("Attached")]), "00:00:00", true, false),
         (json!([]), "00:01:30", false, false),
         (json!([]), "00:00:30", false, true),
+        (json!([]), "01:00:00", false, false),
         (json!([condition("Broken")]), "00:01:30", false, true),
     ] {
         let mut claim = allocated_claim("one", "a", &[]);
@@ -411,6 +421,57 @@ fn binding_conditions_hold_the_pod_and_failures_free_the_claim() {
             (is_ready, has_failed(&claim, &settings, now)),
             (ready, failed),
             "{since}"
+        );
+    }
+}
+
+#[test]
+fn claim_that_changed_since_the_decision_is_not_bound() {
+    let decode =
+        |value: &Value| -> ResourceClaim { serde_json::from_value(value.clone()).unwrap() };
+    let free = claim("one");
+    let mut deleting = claim("one");
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mine = allocated_claim("one", "a", &["p"]);
+    let shared = allocated_claim("one", "a", &["other"]);
+    let mut stamped = mine.clone();
+    stamped["status"]["allocation"]["allocationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut other_device = mine.clone();
+    other_device["status"]["allocation"]["devices"]["results"][0]["device"] = json!("y");
+    let mut other_share = mine.clone();
+    other_share["status"]["allocation"]["devices"]["results"][0]["shareID"] = json!("s");
+    let other_node = allocated_claim("one", "b", &["p"]);
+    let full: Vec<String> = (0..256).map(|i| format!("other-{i}")).collect();
+    let full: Vec<&str> = full.iter().map(String::as_str).collect();
+    let full = allocated_claim("one", "a", &full);
+    let elsewhere = Err("got allocated elsewhere in the meantime");
+    let deallocated = Err("got deallocated elsewhere in the meantime");
+    let allocation = decode(&mine).status.unwrap().allocation.unwrap();
+    for (current, fresh, known) in [
+        (&free, Ok(false), deallocated),
+        (
+            &deleting,
+            Err("got deleted in the meantime"),
+            Err("got deleted in the meantime"),
+        ),
+        (&mine, Ok(true), Ok(true)),
+        (&stamped, Ok(true), Ok(true)),
+        (&shared, elsewhere, Ok(false)),
+        (&full, elsewhere, Err("is in use")),
+        (&other_device, elsewhere, elsewhere),
+        (&other_share, elsewhere, elsewhere),
+        (&other_node, elsewhere, elsewhere),
+    ] {
+        let current = decode(current);
+        let before = decode(&free);
+        let decision = claims::Decision::new(&before, Some(&allocation), "p");
+        assert_eq!(decision.is_carried_out(&current), fresh, "new: {current:?}");
+        let before = decode(&shared);
+        let decision = claims::Decision::new(&before, None, "p");
+        assert_eq!(
+            decision.is_carried_out(&current),
+            known,
+            "known: {current:?}"
         );
     }
 }
