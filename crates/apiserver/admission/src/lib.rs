@@ -7,6 +7,7 @@
 
 mod absent;
 mod certificates;
+mod claim_status;
 mod context;
 mod default_classes;
 mod limit_ranger;

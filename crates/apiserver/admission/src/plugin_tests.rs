@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod certificates;
+mod claims;
 mod limits;
 mod namespaces;
 mod nodes;

@@ -2,9 +2,9 @@
 
 use crate::context::Context;
 use crate::{
-    absent, certificates, default_classes, limit_ranger, namespace_lifecycle, node_restriction,
-    pod_groups, pod_security, pods, priority, quota, runtime_class, service_account, storage,
-    unenforced,
+    absent, certificates, claim_status, default_classes, limit_ranger, namespace_lifecycle,
+    node_restriction, pod_groups, pod_security, pods, priority, quota, runtime_class,
+    service_account, storage, unenforced,
 };
 use apiserver_request::Admission;
 use std::sync::Arc;
@@ -150,6 +150,7 @@ pub fn build_plugins(
     let mut all: Vec<Arc<dyn Admission>> = vec![
         Arc::new(certificates::Requester),
         Arc::new(certificates::PodCertificateSigning(context.clone())),
+        Arc::new(claim_status::ClaimStatus(context.clone())),
         Arc::new(unenforced::UnenforcedWarnings {
             network_policies_enforced: options.network_policies_enforced,
         }),
