@@ -18,15 +18,17 @@ struct Stores {
     classes: Store<DeviceClass>,
 }
 
-/// A value and the version of the store from which it was computed.
-type Computed<T> = Mutex<Option<(u64, Arc<T>)>>;
+/// A value and the version from which it was computed.
+type Computed<V, T> = Mutex<Option<(V, Arc<T>)>>;
 
 /// The view; empty until [`DeviceStores::start_informers`].
 #[derive(Default)]
 pub(crate) struct DeviceStores {
     stores: OnceLock<Stores>,
     ledger: Ledger,
-    pools: Computed<Pools>,
+    pools: Computed<u64, Pools>,
+    /// By the versions of the claims and of the ledger.
+    allocated: Computed<(u64, u64), Allocated>,
 }
 
 impl DeviceStores {
@@ -128,9 +130,18 @@ impl DeviceView for DeviceStores {
             return Arc::default();
         };
         // Forgotten before the store is read, which then shows at least this version.
-        self.ledger.forget_shown(stores.claims.version());
+        let version = stores.claims.version();
+        self.ledger.forget_shown(version);
+        // As for the pools: read before the value is computed.
+        let versions = (version, self.ledger.revision());
+        let mut computed = self.allocated.lock();
+        if let Some((_, known)) = computed.as_ref().filter(|(known, _)| *known == versions) {
+            return known.clone();
+        }
         let shown = stores.claims.by_index(ALLOCATED, ALLOCATED);
-        Arc::new(self.ledger.count_allocated(shown.iter()))
+        let allocated = Arc::new(self.ledger.count_allocated(shown.iter()));
+        *computed = Some((versions, allocated.clone()));
+        allocated
     }
 
     fn ledger(&self) -> &Ledger {

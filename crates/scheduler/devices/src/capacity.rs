@@ -23,12 +23,13 @@ fn parse(quantity: &ApiQuantity) -> Option<Quantity> {
 /// Returns the capacities that a request consumes. None if the device lacks a requested capacity,
 /// or has less than is requested in whole.
 pub(crate) fn consumed_by(requests: &Amounts, device: &Device) -> Option<Amounts> {
-    let capacity = device.capacity.clone().unwrap_or_default();
-    if requests.keys().any(|name| !capacity.contains_key(name)) {
+    let capacity = device.capacity.as_ref();
+    let has = |name: &String| capacity.is_some_and(|capacity| capacity.contains_key(name));
+    if !requests.keys().all(has) {
         return None;
     }
     let mut consumed = Amounts::new();
-    for (name, given) in &capacity {
+    for (name, given) in capacity.into_iter().flatten() {
         let amount = consumed_amount(requests.get(name).copied(), given)?;
         // A negative amount would make room for others.
         if amount < Quantity::ZERO

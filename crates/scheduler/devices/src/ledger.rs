@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use parking_lot::Mutex;
@@ -28,6 +29,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: Mutex<HashMap<String, Entry>>,
+    revision: AtomicU64,
 }
 
 fn uid_of(claim: &ResourceClaim) -> &str {
@@ -56,6 +58,7 @@ impl Ledger {
         };
         if !is_overtaken {
             entries.insert(uid, Entry::Pending(Arc::new(claim)));
+            self.count_change();
         }
         !is_overtaken
     }
@@ -65,15 +68,16 @@ impl Ledger {
         let mut entries = self.entries.lock();
         if matches!(entries.get(uid), Some(Entry::Pending(_))) {
             entries.remove(uid);
+            self.count_change();
         }
     }
 
     /// Replaces a claim by its state after a write.
     pub fn record_written(&self, claim: ResourceClaim) {
         let uid = uid_of(&claim).to_owned();
-        self.entries
-            .lock()
-            .insert(uid, Entry::Written(Arc::new(claim)));
+        let mut entries = self.entries.lock();
+        entries.insert(uid, Entry::Written(Arc::new(claim)));
+        self.count_change();
     }
 
     /// Returns whether an allocation of the claim is to be written.
@@ -84,10 +88,24 @@ impl Ledger {
     /// Removes the claims whose written state the informer shows up to `version`.
     pub fn forget_shown(&self, version: u64) {
         let mut entries = self.entries.lock();
+        let before = entries.len();
         entries.retain(|_, entry| match entry {
             Entry::Pending(_) => true,
             Entry::Written(claim) => version_of(claim) > version,
         });
+        if entries.len() < before {
+            self.count_change();
+        }
+    }
+
+    /// Called under the lock of the entries.
+    fn count_change(&self) {
+        self.revision.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns a number that differs after each change.
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Returns the newer one of an informer's state and the last written state of a claim.

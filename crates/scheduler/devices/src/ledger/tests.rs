@@ -55,3 +55,22 @@ fn pending_allocation_is_in_use_until_it_is_removed() {
     ledger.remove_pending("u");
     assert!(!ledger.is_pending("u") && !is_in_use(&ledger, claim(5, None), "x"));
 }
+
+#[test]
+fn revision_differs_after_each_change() {
+    let ledger = Ledger::default();
+    let mut seen = vec![ledger.revision()];
+    let changes: [&dyn Fn(); 4] = [
+        &|| assert!(ledger.add_pending(claim(5, Some("x")))),
+        &|| ledger.remove_pending("u"),
+        &|| ledger.record_written(claim(7, Some("x"))),
+        &|| ledger.forget_shown(7),
+    ];
+    for change in changes {
+        change();
+        assert!(!seen.contains(&ledger.revision()), "{seen:?}");
+        seen.push(ledger.revision());
+    }
+    ledger.forget_shown(8);
+    assert_eq!(seen.last(), Some(&ledger.revision()));
+}
