@@ -1,13 +1,14 @@
 //! ResourceClaims of pods: reads them from the API server, has their devices prepared, and follows
 //! the plugins of drivers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api_semantics::devices::{ClaimName, claim_name, claims_of_pod, is_generated_for};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use node_runtime::FolderWatch;
+use node_runtime::{FolderWatch, labels};
 
 use crate::context::KubeletContext;
 
@@ -15,8 +16,10 @@ use crate::context::KubeletContext;
 const REGISTRATION: &str = "plugins_registry";
 /// Delay after a plugin did not answer: it may have made its socket a moment too early.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Interval of the looks at a folder that can't be watched.
+/// Interval of the scans of a folder that can't be watched.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Time for the releases of one round.
+const RELEASE_TIME: Duration = Duration::from_secs(60);
 
 /// Prepares the devices of a pod's claims.
 pub(crate) async fn prepare_devices(kubelet: &KubeletContext, pod: &Pod) -> Result<(), String> {
@@ -93,14 +96,26 @@ async fn wait_for_change(watch: &mut Option<FolderWatch>) {
     }
 }
 
-/// Releases the devices of pods that no worker has.
+/// Releases the devices of pods that no worker has and whose sandboxes are gone.
 pub(crate) async fn release_orphans(kubelet: &KubeletContext) {
-    for uid in kubelet.devices.list_pods() {
-        if kubelet.workers.contains(&uid) {
-            continue;
-        }
+    // A container that could not be stopped still uses its devices. The next round tries again.
+    let Ok(sandboxes) = kubelet.runtime.list_sandboxes(None).await else {
+        return;
+    };
+    let left: BTreeSet<&str> = sandboxes
+        .iter()
+        .map(|sandbox| labels::read_label(&sandbox.labels, labels::POD_UID))
+        .collect();
+    let pods = kubelet.devices.list_pods().into_iter();
+    let gone = pods.filter(|uid| !left.contains(uid.as_str()) && !kubelet.workers.contains(uid));
+    let releases = gone.map(|uid| async move {
         if let Err(error) = kubelet.devices.release_pod(&uid).await {
             tracing::warn!(pod = uid, %error, "devices of a deleted pod can't be released");
         }
+    });
+    // A plugin that hangs must not hold up the other plugins, and the collection.
+    let releases = futures::future::join_all(releases);
+    if tokio::time::timeout(RELEASE_TIME, releases).await.is_err() {
+        tracing::warn!("devices of deleted pods are not all released yet; trying again");
     }
 }

@@ -90,7 +90,6 @@ async fn collect_orphans(kubelet: &KubeletContext) {
         removed.insert(uid.to_owned());
     }
     remove_orphans(kubelet, removed.into_iter());
-    // After the containers that may use them have stopped.
     crate::devices::release_orphans(kubelet).await;
 }
 
