@@ -27,6 +27,11 @@ impl<'a> Limits<'a> {
         }
     }
 
+    /// Returns the number of steps so far.
+    pub fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
     /// Counts a cheap step.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 mod binder;
 mod claims;
 mod conditions;
+mod hard_claims;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +19,7 @@ use api_semantics::devices::{FINALIZER, claims_of_pod, is_allocated, is_reserved
 use api_semantics::selectors::node_matches;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use parking_lot::Mutex;
-use scheduler_devices::{Allocator, Limits, Problem, Selectors};
+use scheduler_devices::{Allocator, Failure, Limits, Problem, Selectors};
 use scheduler_framework::{
     Cluster, ClusterEvent, CycleState, Diagnosis, EventKind, ExtensionPoints, Filter, NodeInfo,
     Plugin, PluginsRunner, PodInfo, PostFilter, PostFilterResult, PreFilter, PreFilterResult,
@@ -30,6 +31,7 @@ use crate::score::default_normalize_scores;
 pub use binder::DynamicResourceBinder;
 use claims::read_claims;
 use conditions::{Settings, has_failed};
+use hard_claims::{HardClaims, MANY_STEPS};
 
 const NAME: &str = "DynamicResources";
 const NOT_HERE: &str = "resourceclaim not available on the node";
@@ -38,6 +40,8 @@ const NOT_LISTED: &str = "ResourceClaims, ResourceSlices and DeviceClasses are n
 /// Time for the claims of one pod on all nodes. One task schedules all pods, so that a claim that
 /// needs longer would delay the pods of other tenants.
 const ATTEMPT_TIME: Duration = Duration::from_secs(1);
+/// Time for claims whose search came to no end before. Many pods may name one.
+const HARD_ATTEMPT_TIME: Duration = Duration::from_millis(100);
 /// Largest number of alternatives of a request.
 const MAX_ALTERNATIVES: usize = 8;
 
@@ -45,6 +49,7 @@ pub(crate) struct DynamicResources {
     cluster: Arc<dyn Cluster>,
     selectors: Selectors,
     settings: Settings,
+    hard: Arc<HardClaims>,
 }
 
 /// The claims of the pod of this attempt.
@@ -55,6 +60,9 @@ struct Attempt {
     claims: Vec<Arc<ResourceClaim>>,
     /// Allocates the claims without an allocation; None if there are none.
     allocator: Option<Allocator>,
+    /// The claims without an allocation.
+    free: Vec<Arc<ResourceClaim>>,
+    hard: Arc<HardClaims>,
     time: Duration,
     found: Mutex<Found>,
 }
@@ -80,6 +88,7 @@ impl Plugin for DynamicResources {
             cluster: cluster.clone(),
             selectors: Selectors::default(),
             settings: Settings::from_args(args)?,
+            hard: Arc::default(),
         })
     }
 
@@ -131,10 +140,13 @@ impl DynamicResources {
         let claims = read_claims(view, pod).map_err(unresolvable)?;
         let free = claims.iter().filter(|claim| !is_allocated(claim)).cloned();
         let free: Vec<_> = free.collect();
-        let time = self
-            .settings
-            .filter_timeout
-            .map_or(ATTEMPT_TIME, |given| given.min(ATTEMPT_TIME));
+        let longest = if self.hard.contains_any(&free) {
+            HARD_ATTEMPT_TIME
+        } else {
+            ATTEMPT_TIME
+        };
+        let given = self.settings.filter_timeout;
+        let time = given.map_or(longest, |given| given.min(longest));
         let started = Instant::now();
         let allocator = if free.is_empty() {
             None
@@ -156,6 +168,8 @@ impl DynamicResources {
         Ok(Attempt {
             claims,
             allocator,
+            free,
+            hard: self.hard.clone(),
             time,
             found: Mutex::new(found),
         })
@@ -190,7 +204,11 @@ impl Attempt {
         let (started, spent) = (Instant::now(), found.spent);
         let is_expired = || spent + started.elapsed() > self.time;
         let new_id = || random_id();
-        let result = allocator.allocate(object, &Limits::new(&is_expired), &new_id);
+        let limits = Limits::new(&is_expired);
+        let result = allocator.allocate(object, &limits, &new_id);
+        if matches!(result, Err(Failure::Expired)) && limits.steps() >= MANY_STEPS {
+            self.hard.add_all(&self.free);
+        }
         // Also a selector that fails: it is the node that publishes what the selector reads, and
         // other nodes may fit.
         let result = result

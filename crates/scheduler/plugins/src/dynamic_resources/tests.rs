@@ -475,3 +475,46 @@ fn claim_that_changed_since_the_decision_is_not_bound() {
         );
     }
 }
+
+#[test]
+fn claim_whose_search_came_to_no_end_gets_less_time_until_it_changes() {
+    let names: Vec<String> = (0..60).map(|i| format!("x{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut slice = slice("a", &names);
+    for (i, device) in slice["spec"]["devices"]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .enumerate()
+    {
+        device["attributes"] = json!({"id": {"int": i}});
+    }
+    let counted = |name: &str, count: usize| {
+        json!({"name": name, "exactly":
+            {"deviceClassName": "c", "allocationMode": "ExactCount", "count": count}})
+    };
+    let mut hard = claim("hard");
+    hard["spec"]["devices"] = json!({"requests": [counted("many", 30), counted("pair", 2)],
+        "constraints": [{"matchAttribute": "d/id", "requests": ["pair"]}]});
+    let mut changed = hard.clone();
+    changed["metadata"]["resourceVersion"] = json!("2");
+    changed["metadata"]["name"] = json!("changed");
+    let plugin = plugin_for(Devices {
+        claims: vec![hard, changed, claim("easy")],
+        slices: vec![slice],
+        ..Devices::default()
+    });
+    let time_of = |pod_name: &str, claims: &[&str]| {
+        let state = prepare(&plugin, &pod(pod_name, claims)).unwrap();
+        let PodDevices(attempt) = state.get::<PodDevices>().unwrap();
+        attempt.time
+    };
+    assert_eq!(time_of("p", &["hard"]), ATTEMPT_TIME);
+    let state = prepare(&plugin, &pod("p", &["hard"])).unwrap();
+    let text = reason(&plugin, &state, "a").unwrap();
+    assert!(text.contains("timed out"), "{text}");
+    assert_eq!(time_of("p", &["hard"]), HARD_ATTEMPT_TIME);
+    assert_eq!(time_of("other", &["easy", "hard"]), HARD_ATTEMPT_TIME);
+    assert_eq!(time_of("p", &["easy"]), ATTEMPT_TIME);
+    assert_eq!(time_of("p", &["changed"]), ATTEMPT_TIME);
+}
