@@ -45,7 +45,7 @@ pub fn owning_pod(claim: &ResourceClaim) -> Option<&OwnerReference> {
 }
 
 /// Decides about a claim. `ended` has the UIDs of the reserving pods that have ended, and
-/// `owner_done` tells that the pod for which the claim was generated will not run any more.
+/// `owner_done` means that the pod for which the claim was generated will not run any more.
 pub fn plan_claim(claim: &ResourceClaim, ended: &HashSet<String>, owner_done: bool) -> Plan {
     let status = claim.status.clone().unwrap_or_default();
     let before = status.reserved_for.unwrap_or_default();

@@ -1,8 +1,9 @@
 //! The file of prepared claims.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -78,7 +79,10 @@ impl Checkpoint {
 
 fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
+    // The names of tenants' claims are for the kubelet only.
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&new)?;
     file.write_all(text)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;

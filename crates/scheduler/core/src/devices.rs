@@ -96,6 +96,8 @@ impl DeviceView for DeviceStores {
 
     fn resource_claim(&self, namespace: &str, name: &str) -> Option<Arc<ResourceClaim>> {
         let claims = &self.stores.get()?.claims;
+        // Also where no pod has a claim without devices, for which the ledger is read.
+        self.ledger.forget_shown(claims.version());
         let key = format!("{namespace}/{name}");
         let shown = claims.get(&key)?;
         let newest = self.ledger.newest_claim(shown.clone());

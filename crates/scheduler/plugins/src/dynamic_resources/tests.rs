@@ -237,8 +237,15 @@ fn reserved_device_is_taken_for_other_pods_until_it_is_unreserved() {
     plugin.unreserve(&mut state, &first, "a");
     let other = prepare(&plugin, &pod("p2", &["two"])).unwrap();
     assert_eq!(reason(&plugin, &other, "a"), None);
-    let mut state = prepare(&plugin, &first).unwrap();
-    assert!(plugin.reserve(&mut state, &first, "a").is_err());
+    let mut late = prepare(&plugin, &first).unwrap();
+    assert_eq!(reason(&plugin, &late, "a"), None);
+    plugin.reserve(&mut state, &first, "a").unwrap();
+    // The second attempt began before the reservation of the first.
+    let rejection = plugin.reserve(&mut late, &first, "a").unwrap_err();
+    assert!(
+        rejection.reasons[0].contains("got allocated in the meantime"),
+        "{rejection:?}"
+    );
 }
 
 #[test]
@@ -390,6 +397,7 @@ fn share_has_an_identifier_in_the_form_of_a_uuid() {
     let lengths: Vec<usize> = id.split('-').map(str::len).collect();
     assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
     assert!(id[14..].starts_with('4'), "{id}");
+    assert_ne!(id, random_id());
 }
 
 #[test]
