@@ -96,7 +96,7 @@ async fn wait_for_change(watch: &mut Option<FolderWatch>) {
     }
 }
 
-/// Releases the devices of pods that no worker has and whose sandboxes are gone.
+/// Releases the devices of pods that no worker has and whose sandboxes are removed.
 pub(crate) async fn release_orphans(kubelet: &KubeletContext) {
     // A container that could not be stopped still uses its devices. The next round tries again.
     let Ok(sandboxes) = kubelet.runtime.list_sandboxes(None).await else {

@@ -297,7 +297,7 @@ async fn claim_must_be_allocated_and_reserved_and_its_driver_registered() {
             .await
             .unwrap_err();
         assert_eq!(error.to_string(), want);
-        // Nobody was called, so that the pod can be deleted.
+        // No plugin was called, so that the pod can be deleted.
         assert!(node.devices.list_pods().is_empty());
         node.devices.release_pod("a").await.unwrap();
     }
