@@ -73,7 +73,7 @@ impl Devices {
         self.check_allocations(&states)?;
         // A pod whose driver was never here must not wait for its release.
         for driver in &drivers {
-            self.find_plugin(driver)?;
+            self.list_plugins(driver)?;
         }
         // Before the first call: a kubelet that ends during the call must know whom to release.
         self.change(|known| {
@@ -119,7 +119,7 @@ impl Devices {
         if wanted.is_empty() {
             return Ok(());
         }
-        let plugin = self.find_plugin(driver)?;
+        let plugin = self.find_plugin(driver).await?;
         let prepared = plugin.prepare(wanted).await;
         let prepared = prepared.map_err(|why| plugin_error(driver, why))?;
         self.change(|known| {
@@ -183,7 +183,7 @@ impl Devices {
         let Some(claim) = claim.filter(has_no_users) else {
             return Ok(());
         };
-        let plugin = self.find_plugin(driver)?;
+        let plugin = self.find_plugin(driver).await?;
         // Also what was not prepared: the response of a preparation may have been lost.
         let released = plugin.unprepare(to_message(id, &claim)).await;
         released.map_err(|why| plugin_error(driver, why))?;
@@ -195,9 +195,26 @@ impl Devices {
         })
     }
 
-    fn find_plugin(&self, driver: &str) -> Result<Plugin, DeviceError> {
-        let plugin = self.plugins.find(driver);
-        plugin.ok_or_else(|| DeviceError::NotRegistered(driver.to_owned()))
+    /// Returns the newest plugin of a driver that accepts connections.
+    async fn find_plugin(&self, driver: &str) -> Result<Plugin, DeviceError> {
+        let plugins = self.list_plugins(driver)?;
+        if plugins.len() > 1 {
+            for plugin in &plugins {
+                if plugin.is_reachable().await {
+                    return Ok(plugin.clone());
+                }
+            }
+        }
+        let newest = plugins.into_iter().next();
+        newest.ok_or_else(|| DeviceError::NotRegistered(driver.to_owned()))
+    }
+
+    fn list_plugins(&self, driver: &str) -> Result<Vec<Plugin>, DeviceError> {
+        let plugins = self.plugins.list(driver);
+        if plugins.is_empty() {
+            return Err(DeviceError::NotRegistered(driver.to_owned()));
+        }
+        Ok(plugins)
     }
 
     fn claims_of(&self, uid: &str) -> Vec<(String, Vec<String>)> {

@@ -117,6 +117,13 @@ fn accept_plugin(socket: &Path, info: &PluginInfo) -> Result<Plugin, String> {
 }
 
 impl Plugin {
+    /// Returns whether the plugin accepts connections.
+    pub(crate) async fn is_reachable(&self) -> bool {
+        limit(REGISTRATION_TIMEOUT, connect(&self.endpoint))
+            .await
+            .is_ok()
+    }
+
     /// Prepares claims; returns the devices by UID of the claim.
     pub(crate) async fn prepare(
         &self,

@@ -1,5 +1,6 @@
 //! The registered plugins, by the sockets in the registration folder.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -89,16 +90,20 @@ impl Plugins {
         failed
     }
 
-    /// Returns the plugin of a driver.
-    pub(crate) fn find(&self, driver: &str) -> Option<Plugin> {
+    /// Returns the plugins of a driver, the newest first. There may be two while a plugin is updated,
+    /// or if one ended without removing its socket.
+    pub(crate) fn list(&self, driver: &str) -> Vec<Plugin> {
         let sockets = self.by_socket.lock();
-        // There may be two while a plugin is updated, or if one ended without removing its socket.
         let plugins = sockets.values().filter_map(|known| match &known.state {
             State::Registered(plugin) if plugin.driver == driver => Some((known.number, plugin)),
             _ => None,
         });
-        let newest = plugins.max_by_key(|(number, _)| *number);
-        newest.map(|(_, plugin)| plugin.clone())
+        let mut plugins: Vec<_> = plugins.collect();
+        plugins.sort_by_key(|(number, _)| Reverse(*number));
+        plugins
+            .into_iter()
+            .map(|(_, plugin)| plugin.clone())
+            .collect()
     }
 }
 

@@ -413,7 +413,7 @@ async fn plugin_with_a_mistake_is_refused_with_the_reason() {
             status.starts_with("registered false") && status.contains(part),
             "{status}"
         );
-        assert!(node.devices.plugins().find("d.example.com").is_none());
+        assert!(node.devices.plugins().list("d.example.com").is_empty());
     }
 }
 
@@ -421,10 +421,10 @@ async fn plugin_with_a_mistake_is_refused_with_the_reason() {
 async fn plugin_is_forgotten_with_its_socket() {
     let node = start_node();
     node.start_plugin(info("DRAPlugin", "v1.DRAPlugin")).await;
-    assert!(node.devices.plugins().find("d.example.com").is_some());
+    assert_eq!(node.devices.plugins().list("d.example.com").len(), 1);
     std::fs::remove_file(node.folder.path().join("plugins/d.sock")).unwrap();
     assert!(!node.scan().await);
-    assert!(node.devices.plugins().find("d.example.com").is_none());
+    assert!(node.devices.plugins().list("d.example.com").is_empty());
     // Restarted, with a socket of the same name.
     let again = node.start_plugin(info("DRAPlugin", "v1.DRAPlugin")).await;
     assert_eq!(*again.calls.lock(), ["registered true"]);
@@ -443,6 +443,13 @@ async fn newest_plugin_of_a_driver_is_called() {
     node.devices.prepare_pod(&pod("a"), &claims).await.unwrap();
     assert_eq!(count_calls(&old, "prepare c"), 0);
     assert_eq!(count_calls(&new, "prepare c"), 1);
+    // One that ended without removing its registration.
+    let mut ended = of();
+    ended.endpoint = "/nonexistent/d.sock".to_owned();
+    node.start_plugin_at("b.sock", ended).await;
+    assert_eq!(node.devices.plugins().list("d.example.com").len(), 3);
+    node.devices.release_pod("a").await.unwrap();
+    assert_eq!(count_calls(&new, "unprepare c"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -451,7 +458,7 @@ async fn plugin_of_another_kind_is_left_alone() {
     let plugin = node.start_plugin(info("CSIPlugin", "1.0.0")).await;
     assert!(!node.scan().await);
     assert!(plugin.calls.lock().is_empty());
-    assert!(node.devices.plugins().find("d.example.com").is_none());
+    assert!(node.devices.plugins().list("d.example.com").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
