@@ -2,7 +2,7 @@
 //!
 //! The nodes are those of the scheduler's tests, without a kubelet.
 
-use integration_tests::{Test, name_of};
+use integration_tests::{Test, grant_rule, name_of, wait_for};
 use serde_json::{Value, json};
 
 use crate::scheduling::{
@@ -219,4 +219,29 @@ async fn pod_waits_for_its_class_and_its_claim() {
     wait_until_scheduled(&test, "p1").await;
     let names = test.items(&claims(&test)).await;
     assert_eq!(names.iter().map(name_of).collect::<Vec<_>>(), ["late"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn allocation_of_a_claim_is_written_with_the_right_to_bind_only() {
+    let test = start().await;
+    let claim = json!({"apiVersion": RESOURCE, "kind": "ResourceClaim",
+        "metadata": {"name": "one"}, "spec": claim_spec(&test)});
+    test.create(&claims(&test), &claim).await;
+    let (user, client) = test.connect_user("driver").await;
+    let rule = |resource: &str| grant_rule("resource.k8s.io", &[resource], &["patch"]);
+    let (status, binding) = ("resourceclaims/status", "resourceclaims/binding");
+    test.grant(&user, &[rule(status), rule(binding)]).await;
+    let result = json!({"request": "r", "driver": driver_of(&test), "pool": "p", "device": "x"});
+    let patch = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
+    let path = format!("{}/one/status", claims(&test));
+    let reply = client.merge_patch(&path, &patch).await;
+    let text = reply.expect_status(422).json()["message"].to_string();
+    assert!(text.contains("resourceclaims/binding"), "{text}");
+    // The right counts for the cluster: devices belong to no namespace.
+    let rules = json!([rule(binding)]);
+    test.plane().grant(&user, "", rules).await;
+    wait_for("the grant is effective", async || {
+        client.merge_patch(&path, &patch).await.status == 200
+    })
+    .await;
 }
