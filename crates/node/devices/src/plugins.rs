@@ -90,8 +90,8 @@ impl Plugins {
         failed
     }
 
-    /// Returns the plugins of a driver, the newest first. There may be two while a plugin is updated,
-    /// or if one ended without removing its socket.
+    /// Returns the plugins of a driver, the newest first. There may be two while a plugin is
+    /// updated, or if one ended without removing its socket.
     pub(crate) fn list(&self, driver: &str) -> Vec<Plugin> {
         let sockets = self.by_socket.lock();
         let plugins = sockets.values().filter_map(|known| match &known.state {
