@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::world::{Call, World, address, finish};
+use crate::world::{Call, World, address, finish, run_script};
 
 #[test]
 fn pods_of_one_node_reach_each_other_with_their_own_addresses() {
@@ -54,7 +54,7 @@ fn deletion_removes_everything_and_may_be_repeated() {
     // After its namespace.
     world.add("a");
     let name = world.name("a");
-    crate::world::run_script(&format!("ip netns del {name}; ip netns add {name}")).unwrap();
+    run_script(&format!("ip netns del {name}; ip netns add {name}")).unwrap();
     world.delete("a");
     assert_eq!(world.list_made(), Vec::<String>::new());
 }
@@ -151,6 +151,69 @@ fn repeated_addition_is_refused() {
     assert_eq!(error["code"], 101, "{error}");
     let present = world.exec("a", "ip -4 -o addr show eth0").unwrap();
     assert!(present.contains(&address(&first, true)), "{present}");
+}
+
+/// The record of a killed addition is there when its `nft` still runs: the deletion has to wait.
+#[test]
+fn transaction_of_a_killed_addition_does_not_follow_its_deletion() {
+    let Some(world) = World::start(&["a"]) else {
+        return;
+    };
+    let mut config = world.config();
+    config["runtimeConfig"]["portMappings"] = json!([{ "hostPort": 8080, "containerPort": 80 }]);
+    let (slow, began) = (
+        world.data.path().join("slow"),
+        world.data.path().join("began"),
+    );
+    let script = format!(
+        "mkdir {slow}; nft=$(command -v nft)
+         printf '#!/bin/sh\n[ \"$1\" = -f ] && {{ touch {began}; sleep 1; }}\nexec %s \"$@\"\n' \"$nft\" > {slow}/nft
+         chmod +x {slow}/nft",
+        slow = slow.display(),
+        began = began.display()
+    );
+    run_script(&script).unwrap();
+    let path = format!("{}:{}", slow.display(), std::env::var("PATH").unwrap());
+    let call = Call::new("ADD", "a");
+    let program = env!("CARGO_BIN_EXE_ironclad-cni");
+    let mut child = world.spawn_with(program, &call, &config, &[("PATH", &path)]);
+    let started = Instant::now();
+    while !began.exists() {
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "nft is not run"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!world.list_made().is_empty(), "killed before its record");
+    world.call(&Call::new("DEL", "a"), &config).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(world.list_made(), Vec::<String>::new());
+}
+
+/// CVE-2020-10749: a router advertisement of a pod must change no other pod and not the node.
+#[test]
+fn devices_ignore_router_advertisements() {
+    let Some(world) = World::start(&["a", "b"]) else {
+        return;
+    };
+    let mut single = world.config();
+    single["ipam"]["ranges"] = json!([[{ "subnet": "10.244.7.0/24" }]]);
+    for (pod, config) in [("a", single), ("b", world.config())] {
+        world.call(&Call::new("ADD", pod), &config).unwrap();
+        for (place, devices) in [("node", "cni0 veth*"), (pod, "eth0")] {
+            let command = format!(
+                "sh -c 'cd /proc/sys/net/ipv6/conf; for d in {devices}; do cat $d/accept_ra $d/autoconf; done'"
+            );
+            let values = world.exec(place, &command).unwrap();
+            assert!(
+                !values.is_empty() && !values.contains('1'),
+                "{place}: {values}"
+            );
+        }
+    }
 }
 
 /// The delays cover an addition, which takes about 50 ms with host ports.

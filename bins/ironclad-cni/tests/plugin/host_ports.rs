@@ -99,6 +99,38 @@ fn host_port_of_another_pod_is_refused_and_the_others_stay() {
     assert!(world.connect("outside", "192.0.2.1:8080", false).is_none());
 }
 
+#[test]
+fn networks_with_one_bridge_keep_each_others_host_ports() {
+    let Some(world) = World::start(&["a", "b", "c"]) else {
+        return;
+    };
+    let network = |name: &str, subnet: &str, port: u16| {
+        let mut config = with_ports(&world, json!([{ "hostPort": port, "containerPort": 80 }]));
+        config["name"] = json!(name);
+        config["ipam"]["ranges"] = json!([[{ "subnet": subnet }]]);
+        config
+    };
+    let one = network("one", "10.244.0.0/24", 8081);
+    world.call(&Call::new("ADD", "a"), &one).unwrap();
+    let taken = network("two", "10.245.0.0/24", 8081);
+    let error = world.call(&Call::new("ADD", "b"), &taken).unwrap_err();
+    assert_eq!(error["code"], 102, "{error}");
+    let two = network("two", "10.245.0.0/24", 8082);
+    world.call(&Call::new("ADD", "b"), &two).unwrap();
+    world.serve("a", 80);
+    world.serve("b", 80);
+    for to in ["192.0.2.1:8081", "192.0.2.1:8082", "127.0.0.1:8081"] {
+        assert!(world.connect("node", to, true).is_some(), "{to}");
+    }
+    // A deletion with another bridge in the configuration closes the port nevertheless.
+    let mut other = two.clone();
+    other["bridge"] = json!("cni1");
+    world.call(&Call::new("DEL", "b"), &other).unwrap();
+    let rules = world.exec("node", "nft list ruleset").unwrap();
+    assert!(rules.contains("8081") && !rules.contains("8082"), "{rules}");
+    assert!(world.connect("node", "127.0.0.1:8081", true).is_some());
+}
+
 /// A runtime deletes a pod after a failed addition, with the same configuration.
 #[test]
 fn pod_with_invalid_host_ports_is_refused_and_can_be_deleted() {

@@ -83,6 +83,7 @@ fn versions_are_listed_and_others_refused() {
     let answer = world
         .call(&call, &json!({ "cniVersion": "1.0.0" }))
         .unwrap();
+    assert_eq!(answer["cniVersion"], "1.0.0");
     let listed = answer["supportedVersions"].as_array().unwrap();
     assert!(listed.contains(&json!("0.4.0")) && listed.contains(&json!("1.1.0")));
     for (version, command) in [
@@ -106,6 +107,29 @@ fn versions_are_listed_and_others_refused() {
     assert_eq!(status, Ok(Value::Null));
 }
 
+/// A configuration survives a restart of the node, but routes and rules do not.
+#[test]
+fn configuration_of_an_earlier_boot_adds_no_pod() {
+    let Some(world) = World::start(&["a"]) else {
+        return;
+    };
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let mut config = world.config();
+    config["bootId"] = json!(boot.trim());
+    assert_eq!(
+        world.call(&Call::new("STATUS", ""), &config),
+        Ok(Value::Null)
+    );
+    world.call(&Call::new("ADD", "a"), &config).unwrap();
+    config["bootId"] = json!("of-an-earlier-boot");
+    for command in ["ADD", "STATUS"] {
+        let error = world.call(&Call::new(command, "a"), &config).unwrap_err();
+        assert_eq!(error["code"], 50, "{command}: {error}");
+    }
+    world.call(&Call::new("DEL", "a"), &config).unwrap();
+    assert_eq!(world.list_made(), Vec::<String>::new());
+}
+
 #[test]
 fn check_finds_what_has_changed() {
     let Some(world) = World::start(&["a"]) else {
@@ -118,8 +142,14 @@ fn check_finds_what_has_changed() {
     for (place, change, undo) in [
         (
             "a",
+            "ip route del default",
+            "ip route add default via 10.244.0.1",
+        ),
+        (
+            "a",
             "ip link set eth0 down",
-            "sh -c 'ip link set eth0 up; ip -6 addr add fd00::2/64 dev eth0 nodad'",
+            "sh -c 'ip link set eth0 up; ip -6 addr add fd00::2/64 dev eth0 nodad; ip route add default via 10.244.0.1; \
+             ip -6 route add default via fd00::1'",
         ),
         (
             "a",

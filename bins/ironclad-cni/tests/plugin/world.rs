@@ -99,6 +99,17 @@ impl World {
 
     /// Starts an operation on the node, with its configuration written to it.
     pub fn spawn(&self, program: &str, call: &Call<'_>, config: &Value) -> Child {
+        self.spawn_with(program, call, config, &[])
+    }
+
+    /// Starts an operation with further variables of its environment.
+    pub fn spawn_with(
+        &self,
+        program: &str,
+        call: &Call<'_>,
+        config: &Value,
+        variables: &[(&str, &str)],
+    ) -> Child {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name(call.node), program])
             .env("CNI_COMMAND", call.command)
@@ -106,6 +117,7 @@ impl World {
             .env("CNI_NETNS", self.namespace(call.place))
             .env("CNI_IFNAME", call.interface)
             .env("CNI_PATH", "/usr/lib/cni")
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

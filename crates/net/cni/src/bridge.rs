@@ -17,9 +17,12 @@ const MAC_PREFIX: [u8; 2] = [0x0a, 0x58];
 /// Packet size where the node has no default route.
 const USUAL_MTU: u32 = 1500;
 /// Addresses that the default route leads to (RFC 5737, RFC 3849). No packet is sent to them.
-const OUTSIDE: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
+pub const OUTSIDE: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
 /// The loopback device, to which a node's own addresses lead.
 const LOOPBACK: &str = "lo";
+
+/// Settings with which a device takes addresses and routes from what it receives.
+const AUTOCONFIGURATION: [&str; 3] = ["accept_ra", "autoconf", "accept_redirects"];
 
 /// A node's bridge.
 #[derive(Debug)]
@@ -56,6 +59,10 @@ impl Bridge<'_> {
     /// The name is in use by a device that is no bridge, or the kernel refuses something.
     pub fn ensure(&self, netlink: &mut Netlink) -> Result<Device, PluginError> {
         let device = self.create(netlink)?;
+        disable_autoconfiguration(self.name)?;
+        if let Some(mtu) = self.mtu.filter(|mtu| *mtu != device.mtu) {
+            netlink.set_mtu(device.index, mtu)?;
+        }
         if !device.is_up {
             netlink.enable_device(device.index)?;
         }
@@ -103,6 +110,17 @@ impl Bridge<'_> {
         }
         Ok(())
     }
+}
+
+/// Makes a device ignore router advertisements, if the kernel has IPv6: otherwise a pod could give
+/// the node, or another pod, an address and a default route (CVE-2020-10749).
+///
+/// # Errors
+/// The kernel refuses it.
+pub(crate) fn disable_autoconfiguration(device: &DeviceName) -> Result<(), PluginError> {
+    AUTOCONFIGURATION
+        .iter()
+        .try_for_each(|name| clear_kernel_setting(&format!("ipv6/conf/{device}/{name}")))
 }
 
 fn check_kind(device: Device) -> Result<Device, PluginError> {

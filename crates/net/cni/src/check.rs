@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use net_link::{Netlink, open_in};
 use serde_json::Value;
 
+use crate::bridge::OUTSIDE;
 use crate::config::Network;
 use crate::environment::Attachment;
 use crate::error::{ErrorCode, PluginError};
@@ -99,6 +100,23 @@ fn check_inside(
             return Err(differs(format!(
                 "the pod has no route to {}",
                 address.gateway
+            )));
+        }
+        check_default_route(&mut inside, address.gateway)?;
+    }
+    Ok(())
+}
+
+/// Checks that packets to the outside take the gateway.
+fn check_default_route(inside: &mut Netlink, gateway: IpAddr) -> Result<(), PluginError> {
+    let outside = OUTSIDE
+        .iter()
+        .filter_map(|text| text.parse::<IpAddr>().ok());
+    for address in outside.filter(|address| address.is_ipv4() == gateway.is_ipv4()) {
+        let route = inside.find_route_to(address)?;
+        if route.is_none_or(|route| route.gateway != Some(gateway)) {
+            return Err(differs(format!(
+                "the pod's default route does not lead to {gateway}"
             )));
         }
     }

@@ -38,6 +38,8 @@ pub(crate) struct Network {
     /// Largest packet in bytes; None is that of the node's default route.
     pub(crate) mtu: Option<u32>,
     pub(crate) data_dir: PathBuf,
+    /// The only boot of the node with which it is valid.
+    pub(crate) boot_id: Option<String>,
     /// One set of ranges for each family; a pod has an address of each.
     pub(crate) range_sets: Vec<Vec<AddressRange>>,
     pub(crate) dns: Option<Value>,
@@ -84,6 +86,7 @@ struct RawNetwork {
     is_default_gateway: Option<bool>,
     hairpin_mode: Option<bool>,
     ip_masq: Option<bool>,
+    boot_id: Option<String>,
     ipam: Option<RawIpam>,
     dns: Option<Value>,
     #[serde(default)]
@@ -210,6 +213,7 @@ impl Network {
             mtu,
             range_sets: check_ipam(&ipam)?,
             data_dir: ipam.data_dir.unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
+            boot_id: raw.boot_id,
             dns: raw.dns,
             runtime_config: raw.runtime_config,
             previous: raw.prev_result,

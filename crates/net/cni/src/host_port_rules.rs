@@ -16,7 +16,7 @@ const PRIORITY: i32 = -105;
 /// Mark of new connections to a host port: the bit of the CNI project's portmap plugin.
 const MARK: u32 = 0x2000;
 
-/// Returns the name of the tables of a bridge. Another network of the node has another bridge.
+/// Returns the name of the tables of a bridge, which are of all networks with this bridge.
 pub(crate) fn table_name(bridge: &DeviceName) -> String {
     format!("hostports-{bridge}")
 }
@@ -78,6 +78,11 @@ fn build_table(
     let (any, addressed) = list_elements(mappings);
     let guard = format_loopback_guard(family);
     let loopback = format_loopback_source(family, bridge);
+    // The kernel never sends from ::1 to another device: a local service keeps the port there.
+    let local = match family {
+        Family::V4 => "",
+        Family::V6 => "ip6 daddr != ::1 ",
+    };
     let sources: Vec<_> = subnets
         .iter()
         .filter(|subnet| Family::of(subnet.addr()) == family)
@@ -86,7 +91,7 @@ fn build_table(
     let hairpin = match sources.is_empty() {
         true => String::new(),
         false => format!(
-            "\t\t{word} saddr {{ {} }} oifname \"{bridge}\" meta mark and {MARK:#x} == {MARK:#x} masquerade\n",
+            "\t\t{word} saddr {{ {} }} oifname \"{bridge}\" meta mark and {MARK:#x} == {MARK:#x} masquerade fully-random\n",
             sources.join(", ")
         ),
     };
@@ -111,7 +116,7 @@ fn build_table(
          \t}}\n\
          \tchain output {{\n\
          \t\ttype nat hook output priority {PRIORITY}; policy accept;\n\
-         \t\tfib daddr type local jump mappings\n\
+         \t\t{local}fib daddr type local jump mappings\n\
          \t}}\n\
          \tchain postrouting {{\n\
          \t\ttype nat hook postrouting priority srcnat - 5; policy accept;\n\

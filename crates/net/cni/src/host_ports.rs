@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use net_link::DeviceName;
 
 use crate::bridge::{clear_kernel_setting, set_kernel_setting};
@@ -19,9 +20,9 @@ const CONNECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Another pod, or another entry of the same one, has it.
-pub(crate) fn check_free(
+pub(crate) fn check_free<'a>(
     ports: &[HostPort],
-    records: &[(RecordKey, Record)],
+    records: impl Iterator<Item = &'a (RecordKey, Record)> + Clone,
 ) -> Result<(), PluginError> {
     for (index, port) in ports.iter().enumerate() {
         let mut earlier = ports.iter().take(index);
@@ -31,7 +32,7 @@ pub(crate) fn check_free(
             )));
         }
         let owner = records
-            .iter()
+            .clone()
             .find(|(_, record)| record.host_ports.iter().any(|other| port.collides(other)));
         if let Some((_, owner)) = owner {
             return Err(PluginError::new(
@@ -46,18 +47,28 @@ pub(crate) fn check_free(
     Ok(())
 }
 
-/// Installs the rules of all records.
+/// Installs the rules of those records that are of a bridge.
 ///
 /// # Errors
 /// `nft` fails; then the rules are those of before.
 pub(crate) async fn apply_host_ports(
     network: &Network,
+    bridge: &DeviceName,
     records: &[(RecordKey, Record)],
 ) -> Result<(), PluginError> {
-    let bridge = &network.bridge;
-    let subnets: Vec<_> = network.ranges().map(|range| range.subnet).collect();
+    let mut subnets: Vec<_> = network.ranges().map(|range| range.subnet).collect();
     let families = net_nft::supported_families();
-    let records: Vec<_> = records.iter().map(|(_, record)| record).collect();
+    let records: Vec<_> = records
+        .iter()
+        .map(|(_, record)| record)
+        .filter(|record| record.bridge == bridge.as_str())
+        .collect();
+    // Pods of other networks on the bridge.
+    for address in records.iter().flat_map(|record| &record.addresses) {
+        if !subnets.iter().any(|subnet| subnet.contains(address)) {
+            subnets.push(IpNet::from(*address));
+        }
+    }
     let loopback = format!("ipv4/conf/{bridge}/route_localnet");
     let needs_loopback = records.iter().any(|record| {
         let mut ports = record.host_ports.iter();
@@ -92,11 +103,13 @@ pub(crate) async fn forget_connections(ports: &[HostPort]) {
     let calls: Vec<Vec<String>> = ports
         .iter()
         .filter(|port| port.protocol == "udp")
-        .map(|port| {
+        .flat_map(|port| {
             let number = port.port.to_string();
-            ["-D", "-p", "udp", "--orig-port-dst", &number]
-                .map(str::to_owned)
-                .to_vec()
+            ["ipv4", "ipv6"].map(|family| {
+                ["-D", "-f", family, "-p", "udp", "--orig-port-dst", &number]
+                    .map(str::to_owned)
+                    .to_vec()
+            })
         })
         .collect();
     if calls.is_empty() {

@@ -23,9 +23,9 @@ mod removal;
 mod response;
 mod version;
 
-pub use bridge::{Bridge, gateway_mac};
+pub use bridge::{Bridge, OUTSIDE, gateway_mac};
 pub use config::{AddressRange, DEFAULT_BRIDGE, DEFAULT_DATA_DIR};
 pub use environment::{COMMAND_VARIABLE, Environment};
 pub use error::PluginError;
 pub use host_ports::remove_host_ports;
-pub use plugin::{Output, run_plugin};
+pub use plugin::{Output, read_boot_id, run_plugin};

@@ -54,7 +54,8 @@ fn format_error(error: &PluginError, input: &[u8]) -> String {
 async fn execute(environment: &Environment, input: &[u8]) -> Result<Option<Value>, PluginError> {
     let operation = Operation::parse(environment)?;
     if operation == Operation::Version {
-        return Ok(Some(supported_versions()));
+        let version = read_version(input);
+        return Ok(Some(supported_versions(version.as_deref())));
     }
     if let Ok(tree) = serde_json::from_slice(input)
         && is_loopback(&tree)
@@ -62,6 +63,9 @@ async fn execute(environment: &Environment, input: &[u8]) -> Result<Option<Value
         return execute_loopback(&operation, &tree);
     }
     let network = Network::parse(input)?;
+    if matches!(operation, Operation::Add(..) | Operation::Status) {
+        check_boot(&network)?;
+    }
     match operation {
         Operation::Add(attachment, namespace) => add_attachment(&network, &attachment, &namespace)
             .await
@@ -84,6 +88,30 @@ async fn execute(environment: &Environment, input: &[u8]) -> Result<Option<Value
         }
         Operation::Version => Ok(None),
     }
+}
+
+/// Checks that the configuration is of this boot, if it names one: it survives a restart of the
+/// node, but routes and rules do not.
+fn check_boot(network: &Network) -> Result<(), PluginError> {
+    let Some(expect) = &network.boot_id else {
+        return Ok(());
+    };
+    if read_boot_id().is_ok_and(|boot| boot == *expect) {
+        return Ok(());
+    }
+    Err(PluginError::new(
+        ErrorCode::Unavailable,
+        "the network's configuration is from before a restart of the node; wait until its agent has written a new one, or see its log",
+    ))
+}
+
+/// Returns the number of the kernel's boot.
+///
+/// # Errors
+/// The file can't be read.
+pub fn read_boot_id() -> std::io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().to_owned())
 }
 
 fn require_version(
@@ -150,7 +178,8 @@ fn reserve(
         ));
     }
     let present = records.read_all()?;
-    check_free(ports, &present)?;
+    let others = records.read_others();
+    check_free(ports, present.iter().chain(&others))?;
     let taken = taken_addresses(&present);
     let addresses = choose_addresses(&network.range_sets, &taken, &records.read_last())?;
     let record = Record {
@@ -158,6 +187,7 @@ fn reserve(
         interface: attachment.interface.to_string(),
         addresses: addresses.clone(),
         host_ports: ports.to_vec(),
+        bridge: network.bridge.to_string(),
     };
     records.write(key, &record)?;
     records.write_last(&addresses);
@@ -214,7 +244,9 @@ async fn apply_options(
 /// Installs the host ports of all records, under their lock: the last process has all of them.
 async fn install_host_ports(network: &Network) -> Result<(), PluginError> {
     let records = Records::lock(&network.data_dir, &network.name)?;
-    apply_host_ports(network, &records.read_all()?).await
+    let mut present = records.read_all()?;
+    present.extend(records.read_others());
+    apply_host_ports(network, &network.bridge, &present).await
 }
 
 /// Checks whether pods could be added. A node without a free address is ready nevertheless: its

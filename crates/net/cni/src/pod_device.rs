@@ -9,15 +9,11 @@ use net_link::{
     open_in, run_in,
 };
 
-use crate::bridge::{gateway_mac, set_kernel_setting};
+use crate::bridge::{disable_autoconfiguration, gateway_mac, set_kernel_setting};
 use crate::config::AddressRange;
 use crate::environment::Attachment;
 use crate::error::{ErrorCode, PluginError};
 use crate::records::RecordKey;
-
-/// Settings of the pod's device: its addresses and routes come from here only, and not from a
-/// router advertisement of another pod.
-const NO_AUTOCONFIGURATION: [&str; 2] = ["accept_ra", "autoconf"];
 
 /// An address of a pod with the range that it is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +127,7 @@ impl<'a> PodDevice<'a> {
         let host = host.ok_or_else(|| {
             PluginError::input_output(format!("the device {} was deleted meanwhile", self.host))
         })?;
+        disable_autoconfiguration(&self.host)?;
         netlink.enable_hairpin(host.index)?;
         netlink.enable_device(host.index)?;
         self.configure(addresses)?;
@@ -143,19 +140,17 @@ impl<'a> PodDevice<'a> {
 
     fn configure(&self, addresses: &[PodAddress]) -> Result<(), PluginError> {
         let has_ipv6 = addresses.iter().any(|pod| pod.gateway.is_ipv6());
-        if has_ipv6 {
-            let interface = self.interface;
-            let set = || {
+        let interface = self.interface;
+        let set = || {
+            if has_ipv6 {
                 // Some runtimes disable IPv6 in new namespaces.
                 set_kernel_setting(&format!("ipv6/conf/{interface}/disable_ipv6"), "0")?;
-                NO_AUTOCONFIGURATION.iter().try_for_each(|name| {
-                    set_kernel_setting(&format!("ipv6/conf/{interface}/{name}"), "0")
-                })
-            };
-            run_in(&self.namespace, set).map_err(|error| {
-                PluginError::input_output(format!("the pod's namespace can't be entered: {error}"))
-            })??;
-        }
+            }
+            disable_autoconfiguration(interface)
+        };
+        run_in(&self.namespace, set).map_err(|error| {
+            PluginError::input_output(format!("the pod's namespace can't be entered: {error}"))
+        })??;
         let mut inside = open_in(&self.namespace)?;
         let device = self.find_inside(&mut inside)?;
         for pod in addresses {

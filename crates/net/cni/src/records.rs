@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::environment::Attachment;
+use crate::config::DEFAULT_BRIDGE;
+use crate::environment::{Attachment, is_identifier};
 use crate::error::PluginError;
 use crate::port_mapping::HostPort;
 
@@ -74,18 +76,26 @@ pub(crate) struct Record {
     pub(crate) addresses: Vec<IpAddr>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) host_ports: Vec<HostPort>,
+    /// The bridge, in whose table its host ports are.
+    #[serde(default = "default_bridge")]
+    pub(crate) bridge: String,
+}
+
+fn default_bridge() -> String {
+    DEFAULT_BRIDGE.to_owned()
 }
 
 /// The locked records of a network. Dropping it unlocks them.
 #[derive(Debug)]
 pub(crate) struct Records {
     dir: PathBuf,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Records {
-    /// Locks the records of a network, whose directory is made if it does not exist. Waits for
-    /// other processes; the kernel unlocks what a killed one held.
+    /// Locks the records of all networks, and makes the directory of one. Waits for other
+    /// processes; the kernel unlocks what a killed one held, as soon as the programs have ended
+    /// that it had started: a transaction of `nft` must not follow one of the next process.
     ///
     /// # Errors
     /// The directory can't be used.
@@ -96,12 +106,42 @@ impl Records {
                 .recursive(true)
                 .mode(0o700)
                 .create(&dir)?;
-            let lock = open_new(&dir.join("lock"))?;
+            // Not a name of a network.
+            let lock = open_new(&data_dir.join(".lock"))?;
             flock(&lock, FlockOperation::LockExclusive)?;
+            // Programs that are started meanwhile keep the lock.
+            fcntl_setfd(&lock, FdFlags::empty())?;
             Ok(lock)
         };
         let lock = locked().map_err(describe(&dir, "records can't be locked in"))?;
-        Ok(Self { dir, _lock: lock })
+        Ok(Self {
+            dir,
+            _lock: Some(lock),
+        })
+    }
+
+    /// Returns the records of the other networks. Those that can't be read are left out: a network
+    /// must not stop another one.
+    pub(crate) fn read_others(&self) -> Vec<(RecordKey, Record)> {
+        let entries = self.dir.parent().and_then(|dir| fs::read_dir(dir).ok());
+        let names = entries.into_iter().flatten().flatten();
+        names
+            .filter(|entry| entry.file_name().to_str().is_some_and(is_identifier))
+            .map(|entry| Self {
+                dir: entry.path(),
+                _lock: None,
+            })
+            .filter(|other| other.dir != self.dir)
+            .flat_map(|other| other.read_valid())
+            .collect()
+    }
+
+    /// Returns the records that can be read.
+    pub(crate) fn read_valid(&self) -> Vec<(RecordKey, Record)> {
+        let keys = self.list_keys().unwrap_or_default();
+        keys.into_iter()
+            .filter_map(|key| Some((key.clone(), self.read(&key).ok()??)))
+            .collect()
     }
 
     /// Returns all records.
@@ -250,6 +290,7 @@ mod tests {
             interface: "eth0".into(),
             addresses: vec![address.parse().unwrap()],
             host_ports: Vec::new(),
+            bridge: default_bridge(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Removal of an attachment.
 
-use net_link::Netlink;
+use net_link::{DeviceName, Netlink};
 
 use crate::config::Network;
 use crate::error::PluginError;
@@ -19,21 +19,21 @@ pub(crate) async fn delete_attachment(
     netlink.delete_device(&host_device(key)?)?;
     netlink.delete_device(&redirect_device(key)?)?;
     let records = Records::lock(&network.data_dir, &network.name)?;
-    let has_ports = match records.read(key) {
+    // That of the record: the configuration may have another one by now. A damaged record may have
+    // had host ports.
+    let bridge = match records.read(key) {
         Ok(None) => return Ok(()),
-        Ok(Some(record)) => !record.host_ports.is_empty(),
-        // A damaged record may have had some.
-        Err(_) => true,
+        Ok(Some(record)) if record.host_ports.is_empty() => None,
+        Ok(Some(record)) => DeviceName::parse(&record.bridge),
+        Err(_) => Some(network.bridge.clone()),
     };
-    if has_ports {
-        let keys = records.list_keys()?.into_iter();
+    if let Some(bridge) = bridge {
         // The host ports of a damaged record are closed: they must not prevent the removal of
         // others.
-        let present: Vec<_> = keys
-            .filter(|other| other != key)
-            .filter_map(|other| Some((other.clone(), records.read(&other).ok()??)))
-            .collect();
-        apply_host_ports(network, &present).await?;
+        let mut present = records.read_valid();
+        present.retain(|(other, _)| other != key);
+        present.extend(records.read_others());
+        apply_host_ports(network, &bridge, &present).await?;
     }
     records.remove(key)
 }

@@ -89,7 +89,7 @@ fn format_address(version: SpecVersion, pod: &PodAddress) -> Value {
     address
 }
 
-/// Returns the answer to VERSION.
-pub(crate) fn supported_versions() -> Value {
-    json!({ "cniVersion": NEWEST_VERSION, "supportedVersions": SUPPORTED_VERSIONS })
+/// Returns the answer to VERSION, in the version of the request.
+pub(crate) fn supported_versions(version: Option<&str>) -> Value {
+    json!({ "cniVersion": version.unwrap_or(NEWEST_VERSION), "supportedVersions": SUPPORTED_VERSIONS })
 }
