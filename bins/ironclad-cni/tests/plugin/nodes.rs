@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use net_link::DeviceName;
-use net_node::{Backend, NodeNetwork, NodeSettings};
+use net_node::{Backend, NodeNetwork, NodeSettings, SyncError};
 use serde_json::{Value, json};
 
 use crate::world::{Call, World, address, run_script};
@@ -87,6 +87,11 @@ impl Cluster {
 
     /// Makes the network of a node, as its agent does at its start. Returns the problems.
     fn sync(&self, node: &str) -> BTreeSet<String> {
+        self.try_sync(node, true).unwrap()
+    }
+
+    /// As `sync`, with or without a working nft.
+    fn try_sync(&self, node: &str, has_nft: bool) -> Result<BTreeSet<String>, SyncError> {
         let (settings, nodes) = (self.settings(node), self.nodes.clone());
         let synced = self.world.run_inside(node, move || {
             // Its processes are started by this thread, in its namespace.
@@ -96,8 +101,13 @@ impl Cluster {
                 .unwrap();
             runtime.block_on(async {
                 let mut network = NodeNetwork::new(settings);
-                let apply = |rules: String| async move { net_nft::apply_commands(&rules).await };
-                network.sync(&nodes, apply).await.unwrap()
+                let apply = |rules: String| async move {
+                    match has_nft {
+                        true => net_nft::apply_commands(&rules).await,
+                        false => Err(net_nft::Error::Rejected("no module".into())),
+                    }
+                };
+                network.sync(&nodes, apply).await
             })
         });
         synced.join().unwrap()
@@ -190,6 +200,78 @@ fn check_connections(cluster: &Cluster) {
         let gateway = if is_v4 { "10.244.1.1" } else { "fd00:0:0:1::1" };
         assert_eq!(seen.as_deref(), Some(gateway));
     }
+}
+
+/// Makes Services on `n1` as kube-proxy does: an address of the cluster, and a port of the node
+/// whose connections are masqueraded.
+fn add_services(cluster: &Cluster, pod: &Value) {
+    for (family, is_v4) in [("ip", true), ("ip6", false)] {
+        let pod = target(&address(pod, is_v4));
+        let service = if is_v4 { "10.96.0.1" } else { "fd10::1" };
+        let rules = format!(
+            "table {family} services {{
+                chain translate {{
+                    {family} daddr {service} tcp dport 80 dnat to {pod}
+                    fib daddr type local tcp dport 30080 meta mark set meta mark or 0x4000 dnat to {pod}
+                }}
+                chain output {{ type nat hook output priority -100; jump translate; }}
+                chain prerouting {{ type nat hook prerouting priority -100; jump translate; }}
+                chain postrouting {{
+                    type nat hook postrouting priority srcnat;
+                    meta mark and 0x4000 == 0x4000 masquerade fully-random
+                }}
+            }}"
+        );
+        let command = format!("nft '{rules}'");
+        cluster.world.exec("n1", &command).unwrap();
+    }
+}
+
+#[test]
+fn services_lead_through_the_tunnel() {
+    let Some(cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    for (name, _) in NODES {
+        cluster.sync(name);
+    }
+    let own = cluster.add_pod("n1", "p1");
+    let other = cluster.add_pod("n3", "p3");
+    cluster.world.serve("p3", 8080);
+    add_services(&cluster, &other);
+    for (from, to, is_v4) in [
+        ("n1", "10.96.0.1:80", true),
+        ("n1", "[fd10::1]:80", false),
+        ("n1", "192.0.1.1:30080", true),
+        ("n1", "[2001:db8:1::1]:30080", false),
+        ("router", "192.0.1.1:30080", true),
+        ("router", "[2001:db8:1::1]:30080", false),
+        ("p1", "192.0.1.1:30080", true),
+        ("p1", "[2001:db8:1::1]:30080", false),
+    ] {
+        let seen = cluster.world.connect(from, to, true);
+        let gateway = if is_v4 { "10.244.1.1" } else { "fd00:0:0:1::1" };
+        assert_eq!(seen.as_deref(), Some(gateway), "{from} {to}");
+    }
+    // A pod's address is kept without masquerading.
+    for (to, is_v4) in [("10.96.0.1:80", true), ("[fd10::1]:80", false)] {
+        let seen = cluster.world.connect("p1", to, true);
+        assert_eq!(seen, Some(address(&own, is_v4)), "{to}");
+    }
+}
+
+/// Without its rules, the tunnel would be open to all.
+#[test]
+fn tunnel_is_not_made_without_rules() {
+    let Some(cluster) = Cluster::start(Backend::Vxlan) else {
+        return;
+    };
+    let before = cluster.list_entries("n1");
+    assert!(cluster.try_sync("n1", false).is_err());
+    assert_eq!(cluster.list_entries("n1"), before);
+    assert!(!cluster.settings("n1").conf_dir.exists());
+    cluster.sync("n1");
+    assert!(cluster.list_entries("n1").contains("vxlan-pods"));
 }
 
 #[test]
@@ -333,15 +415,73 @@ fn pod_does_not_send_with_the_address_of_another() {
         cluster.sync(name);
     }
     cluster.add_pod("n1", "p1");
-    cluster.world.serve("n2", 8080);
-    let p1 = &cluster.world;
-    assert!(p1.connect("p1", "192.0.1.2:8080", true).is_some());
-    p1.exec("p1", "ip addr add 10.244.2.77/32 dev eth0")
+    let world = &cluster.world;
+    world
+        .exec("p1", "ip addr add 10.244.3.77/32 dev eth0")
         .unwrap();
-    p1.exec(
-        "p1",
-        "ip route add 192.0.1.2 via 10.244.1.1 dev eth0 src 10.244.2.77",
-    )
-    .unwrap();
-    assert_eq!(p1.connect("p1", "192.0.1.2:8080", false), None);
+    let counter = "nft 'table ip seen { chain c { type filter hook prerouting priority -350; \
+                   ip saddr 10.244.3.77 counter; }; }'";
+    world.exec("n2", counter).unwrap();
+    let count = || {
+        let sent = world.run_inside("p1", || {
+            let socket = std::net::UdpSocket::bind("10.244.3.77:0").unwrap();
+            socket.send_to(b"x", "192.0.1.2:9000").unwrap();
+        });
+        sent.join().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        world.exec("n2", "nft list table ip seen").unwrap()
+    };
+    let rules = count();
+    assert!(rules.contains("counter packets 0 "), "{rules}");
+    // Without the rules the packet arrives: it is they that drop it.
+    world.exec("n1", "nft delete table ip pods-cni0").unwrap();
+    let rules = count();
+    assert!(rules.contains("counter packets 1 "), "{rules}");
+}
+
+/// A node that was taken over must not send with addresses of the receiver's pods or of the outside,
+/// nor to other destinations.
+#[test]
+fn inner_addresses_of_the_tunnel_are_checked() {
+    let Some(cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    for (name, _) in NODES {
+        cluster.sync(name);
+    }
+    let pod = address(&cluster.add_pod("n1", "p1"), true);
+    let world = &cluster.world;
+    world.exec("n3", "nft flush ruleset").unwrap();
+    let counter = "nft 'table ip seen { chain c { type filter hook prerouting priority -290; \
+                   iifname \"vxlan-pods\" counter; }; }'";
+    world.exec("n1", counter).unwrap();
+    world
+        .exec(
+            "n3",
+            "ip route add 203.0.113.0/24 via 10.244.1.1 dev vxlan-pods onlink",
+        )
+        .unwrap();
+    let send = |source: &str, to: String| {
+        world
+            .exec("n3", &format!("ip addr replace {source}/32 dev lo"))
+            .unwrap();
+        let from = format!("{source}:0");
+        let sent = world.run_inside("n3", move || {
+            let socket = std::net::UdpSocket::bind(from).unwrap();
+            socket.send_to(b"x", to).unwrap();
+        });
+        sent.join().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        world.exec("n1", "nft list table ip seen").unwrap()
+    };
+    for (source, to) in [
+        ("198.51.100.9", format!("{pod}:9000")),
+        ("10.244.1.99", format!("{pod}:9000")),
+        ("10.244.3.99", "203.0.113.1:9000".to_owned()),
+    ] {
+        let rules = send(source, to);
+        assert!(rules.contains("counter packets 0 "), "{source}: {rules}");
+    }
+    let rules = send("10.244.3.99", format!("{pod}:9000"));
+    assert!(rules.contains("counter packets 1 "), "{rules}");
 }

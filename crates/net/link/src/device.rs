@@ -76,6 +76,8 @@ pub struct Device {
     pub controller: Option<u32>,
     /// It is enabled.
     pub is_up: bool,
+    /// It resolves addresses of neighbours, as Ethernet does, and has more than one.
+    pub has_neighbours: bool,
     /// Settings, if its kind is VXLAN.
     pub vxlan: Option<VxlanInfo>,
 }
@@ -338,6 +340,10 @@ impl Device {
             mtu: 0,
             controller: None,
             is_up: link.header.flags.contains(LinkFlags::Up),
+            has_neighbours: !link
+                .header
+                .flags
+                .intersects(LinkFlags::Noarp | LinkFlags::Pointopoint),
             vxlan: None,
         };
         for attribute in link.attributes {

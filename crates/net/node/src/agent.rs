@@ -107,7 +107,7 @@ impl Agent {
             let watch = &mut self.watch;
             let apply = |rules: String| async move { watch.apply(&rules).await };
             let (problems, is_applied) = match self.network.sync(&nodes, apply).await {
-                Ok(problems) => (problems, true),
+                Ok(problems) => (problems, self.network.is_complete()),
                 Err(error) => (BTreeSet::from([error.to_string()]), false),
             };
             self.report(problems);

@@ -15,7 +15,12 @@ const FILE_NAME: &str = "10-ironclad.conflist";
 const NETWORK: &str = "pods";
 
 /// Returns the configuration. Runtimes that do not know `cniVersions` use version 1.0.0.
-pub(crate) fn build_conflist(settings: &NodeSettings, ranges: &[IpNet], mtu: u32) -> Value {
+pub(crate) fn build_conflist(
+    settings: &NodeSettings,
+    ranges: &[IpNet],
+    mtu: u32,
+    boot_id: &str,
+) -> Value {
     let sets: Vec<_> = ranges
         .iter()
         .map(|range| json!([{ "subnet": range.to_string() }]))
@@ -28,6 +33,7 @@ pub(crate) fn build_conflist(settings: &NodeSettings, ranges: &[IpNet], mtu: u32
             "type": "ironclad-cni",
             "bridge": settings.bridge.as_str(),
             "mtu": mtu,
+            "bootId": boot_id,
             "ipam": { "type": "host-local", "dataDir": settings.data_dir, "ranges": sets },
             "capabilities": { "portMappings": true, "bandwidth": true },
         }],

@@ -13,11 +13,11 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use net_nft::Family;
 
-use crate::plan::{LocalNetwork, Plan};
+use crate::plan::{LocalNetwork, Plan, first_address};
 use crate::settings::NodeSettings;
 
 /// Sources of a pod's packets besides its address: neighbour discovery of IPv6.
-const DISCOVERY_SOURCES: &str = ", ::, fe80::/10";
+const DISCOVERY_SOURCES: &str = "::, fe80::/10";
 /// Multicast destinations, which are not routed.
 const MULTICAST: [(Family, &str); 2] = [(Family::V4, "224.0.0.0/4"), (Family::V6, "ff00::/8")];
 
@@ -40,6 +40,7 @@ pub(crate) fn build_rules(
              \tcomment \"pod network of ironclad\"\n"
         );
         rules += &format_sources(settings, *family, local, plan);
+        rules += &format_tunnel_source(settings, *family, local);
         rules += &format_masquerading(settings, *family, local, plan);
         rules += "}\n";
     }
@@ -82,17 +83,27 @@ fn format_sources(
         settings.vxlan_port,
     );
     let word = family.nft_name();
-    let mut text = format_set("tunnels", family, &plan.tunnelled);
+    let mut text = format_set("tunnels", family, &plan.tunnel_peers);
     text += "\tchain sources {\n\t\ttype filter hook prerouting priority raw; policy accept;\n";
     let discovery = match family {
-        Family::V4 => "",
-        Family::V6 => DISCOVERY_SOURCES,
+        Family::V4 => None,
+        Family::V6 => Some(DISCOVERY_SOURCES),
     };
     let own = format_ranges(family, &local.ranges);
-    if let Some(own) = &own {
+    // A family without a range, too: devices have link-local addresses of IPv6 nevertheless.
+    let allowed = [own.as_deref(), discovery].into_iter().flatten();
+    let allowed = allowed.collect::<Vec<_>>().join(", ");
+    let _ = match allowed.is_empty() {
+        true => writeln!(text, "\t\tiifname \"{bridge}\" drop"),
+        false => writeln!(
+            text,
+            "\t\tiifname \"{bridge}\" {word} saddr != {{ {allowed} }} drop"
+        ),
+    };
+    if family == Family::V6 {
         let _ = writeln!(
             text,
-            "\t\tiifname \"{bridge}\" {word} saddr != {{ {own}{discovery} }} drop"
+            "\t\tiifname \"{bridge}\" icmpv6 type {{ nd-router-advert, nd-redirect }} drop"
         );
     }
     // Also without a tunnel: one of an earlier configuration may still be there.
@@ -104,6 +115,9 @@ fn format_sources(
         text,
         "\t\tudp dport {port} fib daddr type local {word} saddr != @tunnels drop"
     );
+    // A host port of the same number must not take the packets: they are not tracked, and so not
+    // translated.
+    let _ = writeln!(text, "\t\tudp dport {port} fib daddr type local notrack");
     match (own, format_ranges(family, &settings.cluster_ranges)) {
         (Some(own), Some(cluster)) => {
             let _ = writeln!(
@@ -125,6 +139,28 @@ fn format_sources(
     }
     text += "\t}\n";
     text
+}
+
+/// Returns the chain for packets of this node, or of a client outside, that go to a pod through the
+/// tunnel: they get the node's address of its range, by which the other node knows them, and by
+/// which the answers come back. Before kube-proxy's chain, which would choose another address.
+fn format_tunnel_source(settings: &NodeSettings, family: Family, local: &LocalNetwork) -> String {
+    let gateway = local
+        .ranges
+        .iter()
+        .filter(|range| Family::of(range.addr()) == family)
+        .find_map(|range| first_address(*range));
+    let cluster = format_ranges(family, &settings.cluster_ranges);
+    let (Some(gateway), Some(cluster)) = (gateway, cluster) else {
+        return String::new();
+    };
+    let (device, word) = (&settings.vxlan_device, family.nft_name());
+    format!(
+        "\tchain tunnel-source {{\n\
+         \t\ttype nat hook postrouting priority srcnat - 5; policy accept;\n\
+         \t\toifname \"{device}\" {word} saddr != {{ {cluster} }} snat to {gateway} fully-random\n\
+         \t}}\n"
+    )
 }
 
 fn format_masquerading(
@@ -152,7 +188,7 @@ fn format_masquerading(
         "{nodes}\
          \tchain postrouting {{\n\
          \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
-         \t\t{word} saddr {{ {own} }} {word} daddr != {{ {kept} }} {word} daddr != @nodes oifname != \"{bridge}\" masquerade\n\
+         \t\t{word} saddr {{ {own} }} {word} daddr != {{ {kept} }} {word} daddr != @nodes oifname != \"{bridge}\" masquerade fully-random\n\
          \t}}\n"
     )
 }

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use net_cni::{AddressRange, Bridge};
 use net_link::{Device, Netlink, NewVxlan, RouteSource};
 
-use crate::plan::{LocalNetwork, Plan, tunnel_mac};
+use crate::plan::{LocalNetwork, Plan, first_address, tunnel_mac};
 use crate::settings::{Backend, NodeSettings};
 
 /// The owner of the agent's routes. The kernel does not interpret it; iproute2's `rt_protos` has no
@@ -125,10 +126,7 @@ pub(crate) fn ensure_tunnel(
             if device.mtu != mtu {
                 netlink.set_mtu(device.index, mtu)?;
             }
-            if !device.is_up {
-                netlink.enable_device(device.index)?;
-            }
-            return Ok(Some(device.index));
+            return enable_tunnel(netlink, &device, local).map(Some);
         }
         netlink.delete_device(name)?;
     }
@@ -142,8 +140,28 @@ pub(crate) fn ensure_tunnel(
     })?;
     let device = netlink.find_device(name.as_str())?;
     let device = device.ok_or_else(|| KernelError::NotVxlan(name.to_string()))?;
-    netlink.enable_device(device.index)?;
-    Ok(Some(device.index))
+    enable_tunnel(netlink, &device, local).map(Some)
+}
+
+/// Enables the tunnel with the node's address of its IPv4 range: the kernel masquerades with an
+/// address of the device, and would choose one of another device otherwise. For IPv6 it chooses
+/// that of the bridge.
+fn enable_tunnel(
+    netlink: &mut Netlink,
+    device: &Device,
+    local: &LocalNetwork,
+) -> Result<u32, KernelError> {
+    let gateways = local
+        .ranges
+        .iter()
+        .filter_map(|range| first_address(*range));
+    for address in gateways.filter(IpAddr::is_ipv4) {
+        netlink.add_address(device.index, IpNet::from(address))?;
+    }
+    if !device.is_up {
+        netlink.enable_device(device.index)?;
+    }
+    Ok(device.index)
 }
 
 fn remove_tunnel(netlink: &mut Netlink, settings: &NodeSettings) -> Result<(), KernelError> {
@@ -170,8 +188,18 @@ pub(crate) fn find_link(
         settings.vxlan_device.as_str(),
         "lo",
     ];
-    let is_link = route.gateway.is_none() && !own.contains(&device.name.as_str());
+    // A tunnel of another program, such as WireGuard, has no neighbours that could be gateways.
+    let is_link =
+        route.gateway.is_none() && device.has_neighbours && !own.contains(&device.name.as_str());
     is_link.then_some(device.index)
+}
+
+/// Returns the gateways of the default routes.
+pub(crate) fn find_gateways(netlink: &mut Netlink) -> BTreeSet<IpAddr> {
+    let outside = net_cni::OUTSIDE.iter().filter_map(|text| text.parse().ok());
+    outside
+        .filter_map(|address| netlink.find_route_to(address).ok()??.gateway)
+        .collect()
 }
 
 /// Applies the difference between a plan and the kernel. An entry that is refused does not prevent

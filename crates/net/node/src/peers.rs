@@ -89,18 +89,21 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Checks the other nodes. A node with a range that is refused keeps its other one.
+    /// Checks the other nodes. A node with a range that is refused keeps its other one, unless the
+    /// hardware address of its tunnel follows from the refused one.
     pub(crate) fn check(own: &NodeEntry, cluster: &[IpNet], nodes: &[Arc<Node>]) -> Self {
         let entries = nodes.iter().filter_map(|node| NodeEntry::read(node));
         let mut others: Vec<_> = entries.filter(|entry| entry.name != own.name).collect();
-        // On a conflict, the older node keeps the range.
+        // On a conflict, the older node keeps the range or the address.
         others.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         let mut peers = Self::default();
         let mut taken: BTreeMap<IpNet, String> = BTreeMap::new();
+        let mut addresses: BTreeMap<IpAddr, String> = BTreeMap::new();
         for range in &own.ranges {
             taken.insert(*range, own.name.clone());
         }
         for mut node in others {
+            let first = find_first_range(&node.ranges);
             let mut accepted = Vec::new();
             for range in std::mem::take(&mut node.ranges) {
                 match check_range(range, own, cluster, &taken) {
@@ -111,6 +114,13 @@ impl Peers {
                     Err(defect) => peers.reject(&node.name, &range, &defect),
                 }
             }
+            if first != find_first_range(&accepted) {
+                for range in accepted.drain(..) {
+                    taken.remove(&range);
+                    let defect = "is not used, as the node's tunnel follows from its refused range";
+                    peers.reject(&node.name, &range, defect);
+                }
+            }
             node.ranges = accepted;
             let (good, bad): (Vec<_>, Vec<_>) = std::mem::take(&mut node.addresses)
                 .into_iter()
@@ -118,7 +128,22 @@ impl Peers {
             for address in bad {
                 peers.reject(&node.name, &address, "is no address of another node");
             }
-            node.addresses = good;
+            for address in good {
+                match addresses.get(&address) {
+                    None => {
+                        addresses.insert(address, node.name.clone());
+                        node.addresses.push(address);
+                    }
+                    // Listed twice.
+                    Some(owner) if *owner == node.name => {}
+                    Some(owner) => {
+                        let defect = format!(
+                            "is the address of {owner}; if that node no longer exists, delete its Node"
+                        );
+                        peers.reject(&node.name, &address, &defect);
+                    }
+                }
+            }
             peers.nodes.push(node);
         }
         peers
@@ -127,6 +152,12 @@ impl Peers {
     fn reject(&mut self, node: &str, value: &dyn std::fmt::Display, defect: &str) {
         self.rejected.push(format!("node {node}: {value} {defect}"));
     }
+}
+
+/// Returns the range from which the hardware address of a node's end of tunnels follows. The order
+/// of ranges does not matter.
+pub(crate) fn find_first_range(ranges: &[IpNet]) -> Option<IpNet> {
+    ranges.iter().min().copied()
 }
 
 fn check_range(
@@ -257,6 +288,38 @@ pub(crate) mod tests {
             assert_eq!(peers.nodes[0].addresses, Vec::<IpAddr>::new(), "{address}");
             assert_eq!(peers.rejected.len(), 1, "{address}");
         }
+    }
+
+    /// Otherwise a node could take the place of another one in the rules of all nodes.
+    #[test]
+    fn older_node_keeps_its_address() {
+        let older = node("b", 2021, &["10.244.1.0/24"], &["192.0.2.2", "192.0.2.2"]);
+        let younger = node("a", 2022, &["10.244.2.0/24"], &["192.0.2.2", "192.0.2.3"]);
+        let peers = Peers::check(&own(), &cluster(), &[younger, older]);
+        assert_eq!(peers.nodes[0].addresses.len(), 1);
+        let expect: IpAddr = "192.0.2.3".parse().unwrap();
+        assert_eq!(peers.nodes[1].addresses, [expect]);
+        assert_eq!(peers.rejected.len(), 1, "{:?}", peers.rejected);
+        assert!(peers.rejected[0].contains("address of b"));
+    }
+
+    /// The node itself computes the hardware address of its tunnel from all of its ranges.
+    #[test]
+    fn node_is_not_used_without_the_range_that_its_tunnel_follows_from() {
+        let other = node(
+            "a",
+            2022,
+            &["10.244.0.0/24", "fd00:0:0:1::/64"],
+            &["192.0.2.2"],
+        );
+        let later = node("b", 2023, &["fd00:0:0:1::/64"], &["192.0.2.3"]);
+        let peers = Peers::check(&own(), &cluster(), &[other, later]);
+        assert_eq!(peers.nodes[0].ranges, []);
+        assert_eq!(peers.rejected.len(), 2, "{:?}", peers.rejected);
+        assert_eq!(peers.nodes[1].ranges.len(), 1);
+        let other = node("a", 2022, &["10.244.1.0/24", "fd00::/64"], &["192.0.2.2"]);
+        let peers = Peers::check(&own(), &cluster(), &[other]);
+        assert_eq!(peers.nodes[0].ranges.len(), 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use net_link::{ForwardingEntry, MacAddress, NeighbourEntry, Route};
 use sha2::{Digest, Sha256};
 
-use crate::peers::{NodeEntry, Peers};
+use crate::peers::{NodeEntry, Peers, find_first_range};
 use crate::settings::Backend;
 
 /// First byte of hardware addresses of tunnels: locally administered, and another one than that of
@@ -36,8 +36,8 @@ pub(crate) struct Plan {
     pub(crate) forwarding: BTreeSet<ForwardingEntry>,
     /// Addresses of nodes with routes: pods reach them with their own addresses.
     pub(crate) linked: BTreeSet<IpAddr>,
-    /// Addresses of nodes at the other ends of tunnels.
-    pub(crate) tunnelled: BTreeSet<IpAddr>,
+    /// Addresses from which packets of tunnels may come.
+    pub(crate) tunnel_peers: BTreeSet<IpAddr>,
     /// Nodes whose pods can't be reached, and why.
     pub(crate) unreachable: Vec<String>,
 }
@@ -53,6 +53,11 @@ pub(crate) fn make_plan(
     // A kubelet that has not reported yet has no address, and no pods.
     let reported = peers.nodes.iter().filter(|node| !node.addresses.is_empty());
     for node in reported {
+        // Also of a node on a link: it may see this one behind its tunnel.
+        if local.backend != Backend::Direct && !node.ranges.is_empty() {
+            let address = node.address(local.address.is_ipv4());
+            plan.tunnel_peers.extend(address);
+        }
         for range in &node.ranges {
             if let Err(reason) = plan.add_range(local, node, *range, &mut find_link) {
                 let text = format!("node {}: {range}: {reason}", node.name);
@@ -117,7 +122,6 @@ impl Plan {
             IpNet::V6(_) => Some(link_local(mac)),
         };
         let gateway = gateway.ok_or("the range has no address")?;
-        self.tunnelled.insert(address);
         self.forwarding
             .insert(ForwardingEntry { mac, node: address });
         self.neighbours.insert(NeighbourEntry {
@@ -140,9 +144,9 @@ pub(crate) fn first_address(range: IpNet) -> Option<IpAddr> {
     net_cni::AddressRange::of_network(range).map(|range| range.gateway)
 }
 
-/// Returns the hardware address of a node's end of tunnels. The order of ranges does not matter.
+/// Returns the hardware address of a node's end of tunnels.
 pub(crate) fn tunnel_mac(ranges: &[IpNet]) -> Option<MacAddress> {
-    let first = ranges.iter().min()?;
+    let first = find_first_range(ranges)?;
     let digest = Sha256::digest(first.trunc().to_string().as_bytes());
     let mut mac = [MAC_PREFIX; 6];
     for (byte, digit) in mac.iter_mut().skip(1).zip(digest.iter()) {

@@ -1,7 +1,8 @@
-//! One sync: makes the kernel and the runtime's configuration equal to what the nodes say.
+//! One sync: makes the kernel and the runtime's configuration equal to the Node objects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -11,7 +12,8 @@ use net_link::Netlink;
 use crate::conflist::{build_conflist, write_conflist};
 use crate::firewall::build_rules;
 use crate::kernel::{
-    KernelError, apply_plan, choose_mtu, ensure_bridge, ensure_tunnel, find_link, find_uplink,
+    KernelError, apply_plan, choose_mtu, ensure_bridge, ensure_tunnel, find_gateways, find_link,
+    find_uplink,
 };
 use crate::peers::{NodeEntry, Peers};
 use crate::plan::{LocalNetwork, Plan, make_plan};
@@ -29,6 +31,9 @@ pub enum SyncError {
     /// The runtime's directory can't be written.
     #[error("the runtime's configuration can't be written: {0}")]
     Conflist(std::io::Error),
+    /// The kernel does not tell its boot.
+    #[error("/proc/sys/kernel/random/boot_id can't be read: {0}")]
+    Boot(std::io::Error),
     /// The node is not registered.
     #[error("the Node {0} does not exist; start the kubelet, or set --hostname-override")]
     NoNode(String),
@@ -68,6 +73,12 @@ impl NodeNetwork {
         }
     }
 
+    /// Returns whether the last sync left no entry out that the kernel refused.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.inputs.is_some()
+    }
+
     /// Makes the next sync compare everything in the kernel but the rules.
     pub fn mark_kernel(&mut self) {
         self.inputs = None;
@@ -97,24 +108,28 @@ impl NodeNetwork {
         self.inputs = None;
         let (own, peers) = &inputs;
         let settings = &self.settings;
-        let applied = base_task::blocking(|| apply_to_kernel(settings, own, peers))?;
+        let mut ways = base_task::blocking(|| find_ways(settings, own, peers))?;
         let families = net_nft::supported_families();
-        let rules = build_rules(settings, &families, &applied.local, &applied.plan);
+        let plan = ways.make_plan(peers);
+        let rules = build_rules(settings, &families, &ways.local, &plan);
+        // First: without them, the tunnel would be open to all.
         if self.rules.as_ref() != Some(&rules) {
             self.rules = None;
             apply_rules(rules.clone()).await?;
             self.rules = Some(rules);
         }
+        let applied = base_task::blocking(|| apply_to_kernel(settings, &mut ways, peers))?;
         // Last: pods start once their network is complete.
-        let tree = build_conflist(settings, &own.ranges, applied.mtu);
+        let boot_id = net_cni::read_boot_id().map_err(SyncError::Boot)?;
+        let tree = build_conflist(settings, &own.ranges, ways.mtu, &boot_id);
         let written = base_task::blocking(|| write_conflist(&settings.conf_dir, &tree));
         if written.map_err(SyncError::Conflist)? {
-            tracing::info!(ranges = ?own.ranges, mtu = applied.mtu, "the plugin's configuration is written");
+            tracing::info!(ranges = ?own.ranges, mtu = ways.mtu, "the plugin's configuration is written");
         }
         let mut problems: BTreeSet<String> = peers.rejected.iter().cloned().collect();
         problems.extend(applied.plan.unreachable.iter().cloned());
         problems.extend(applied.failures.iter().map(ToString::to_string));
-        // A failure is tried again with the next change.
+        // A failure is tried again.
         self.inputs = applied.failures.is_empty().then_some(inputs);
         self.problems.clone_from(&problems);
         Ok(problems)
@@ -141,41 +156,69 @@ impl NodeNetwork {
     }
 }
 
+/// The ways to other nodes, as far as the kernel knows them.
+struct Ways {
+    local: LocalNetwork,
+    /// Devices of the links with other nodes, by their addresses.
+    links: BTreeMap<IpAddr, u32>,
+    /// Addresses that are no node's for sure: pods' packets to them are masqueraded.
+    gateways: BTreeSet<IpAddr>,
+    mtu: u32,
+    tunnel_mtu: u32,
+}
+
+impl Ways {
+    fn make_plan(&self, peers: &Peers) -> Plan {
+        let mut plan = make_plan(&self.local, peers, |address| {
+            self.links.get(&address).copied()
+        });
+        plan.linked
+            .retain(|address| !self.gateways.contains(address));
+        plan
+    }
+}
+
+fn find_ways(settings: &NodeSettings, own: &NodeEntry, peers: &Peers) -> Result<Ways, SyncError> {
+    let mut netlink = Netlink::open().map_err(KernelError::from)?;
+    let address = own.addresses.first().copied();
+    let address = address.ok_or_else(|| SyncError::NoAddress(own.name.clone()))?;
+    let uplink = find_uplink(&mut netlink, address)?;
+    let addresses = peers.nodes.iter().flat_map(|node| &node.addresses);
+    let links = addresses
+        .filter_map(|address| {
+            let device = find_link(&mut netlink, settings, *address)?;
+            Some((*address, device))
+        })
+        .collect();
+    Ok(Ways {
+        local: LocalNetwork {
+            ranges: own.ranges.clone(),
+            address,
+            backend: settings.backend,
+            tunnel: None,
+        },
+        links,
+        gateways: find_gateways(&mut netlink),
+        mtu: choose_mtu(settings, &uplink, address)?,
+        tunnel_mtu: uplink.mtu.saturating_sub(settings.overhead(address)),
+    })
+}
+
 /// The result of a sync with the kernel.
 struct Applied {
-    local: LocalNetwork,
     plan: Plan,
-    mtu: u32,
     failures: Vec<net_link::Error>,
 }
 
 fn apply_to_kernel(
     settings: &NodeSettings,
-    own: &NodeEntry,
+    ways: &mut Ways,
     peers: &Peers,
 ) -> Result<Applied, SyncError> {
     let mut netlink = Netlink::open().map_err(KernelError::from)?;
-    let address = own.addresses.first().copied();
-    let address = address.ok_or_else(|| SyncError::NoAddress(own.name.clone()))?;
-    let uplink = find_uplink(&mut netlink, address)?;
-    let mtu = choose_mtu(settings, &uplink, address)?;
-    let mut local = LocalNetwork {
-        ranges: own.ranges.clone(),
-        address,
-        backend: settings.backend,
-        tunnel: None,
-    };
-    ensure_bridge(&mut netlink, settings, &local, mtu)?;
-    let tunnel_mtu = uplink.mtu.saturating_sub(settings.overhead(address));
-    local.tunnel = ensure_tunnel(&mut netlink, settings, &local, tunnel_mtu)?;
-    let plan = make_plan(&local, peers, |address| {
-        find_link(&mut netlink, settings, address)
-    });
-    let failures = apply_plan(&mut netlink, local.tunnel, &plan)?;
-    Ok(Applied {
-        local,
-        plan,
-        mtu,
-        failures,
-    })
+    ensure_bridge(&mut netlink, settings, &ways.local, ways.mtu)?;
+    ways.local.tunnel = ensure_tunnel(&mut netlink, settings, &ways.local, ways.tunnel_mtu)?;
+    let plan = ways.make_plan(peers);
+    let failures = apply_plan(&mut netlink, ways.local.tunnel, &plan)?;
+    Ok(Applied { plan, failures })
 }
