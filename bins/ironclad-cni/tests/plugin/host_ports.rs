@@ -131,6 +131,52 @@ fn networks_with_one_bridge_keep_each_others_host_ports() {
     assert!(world.connect("node", "127.0.0.1:8081", true).is_some());
 }
 
+/// The kernel sends packets of a tracked connection where it sent the first one.
+#[test]
+fn connections_of_udp_host_ports_end_with_the_pod() {
+    let Some(world) = World::start(&["a", "b"]) else {
+        return;
+    };
+    let config = with_ports(
+        &world,
+        json!([{ "hostPort": 5000, "containerPort": 80, "protocol": "UDP" }]),
+    );
+    let send = |from: &str, to: &str| {
+        let to = to.to_owned();
+        let sent = world.run_inside(from, move || {
+            let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
+            let to: std::net::SocketAddr = to.parse().unwrap();
+            let to = match to.ip() {
+                std::net::IpAddr::V4(ip) => (ip.to_ipv6_mapped(), to.port()).into(),
+                std::net::IpAddr::V6(_) => to,
+            };
+            socket.send_to(b"x", to).unwrap();
+        });
+        sent.join().unwrap();
+    };
+    let list = |family: &str| {
+        let command = format!("conntrack -L -f {family} -p udp");
+        world.exec("node", &command).unwrap()
+    };
+    let families = ["ipv4", "ipv6"];
+    world.add("b");
+    world.call(&Call::new("ADD", "a"), &config).unwrap();
+    for to in ["192.0.2.1:5000", "[2001:db8::1]:5000"] {
+        send("outside", to);
+    }
+    send("b", "192.0.2.2:5000");
+    for family in families {
+        assert!(list(family).contains("sport=80"), "{}", list(family));
+    }
+    world.call(&Call::new("DEL", "a"), &config).unwrap();
+    for family in families {
+        assert!(!list(family).contains("sport=80"), "{}", list(family));
+    }
+    // A pod's connection to another host with this port stays.
+    world.call(&Call::new("ADD", "a"), &config).unwrap();
+    assert!(list("ipv4").contains("dst=192.0.2.2"), "{}", list("ipv4"));
+}
+
 /// A runtime deletes a pod after a failed addition, with the same configuration.
 #[test]
 fn pod_with_invalid_host_ports_is_refused_and_can_be_deleted() {

@@ -439,8 +439,8 @@ fn pod_does_not_send_with_the_address_of_another() {
     assert!(rules.contains("counter packets 1 "), "{rules}");
 }
 
-/// A node that was taken over must not send with addresses of the receiver's pods or of the outside,
-/// nor to other destinations.
+/// A node that was taken over must not send with addresses of the receiver's pods or of the
+/// outside, nor to other destinations.
 #[test]
 fn inner_addresses_of_the_tunnel_are_checked() {
     let Some(cluster) = Cluster::start(Backend::Auto) else {

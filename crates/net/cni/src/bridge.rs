@@ -59,7 +59,6 @@ impl Bridge<'_> {
     /// The name is in use by a device that is no bridge, or the kernel refuses something.
     pub fn ensure(&self, netlink: &mut Netlink) -> Result<Device, PluginError> {
         let device = self.create(netlink)?;
-        disable_autoconfiguration(self.name)?;
         if let Some(mtu) = self.mtu.filter(|mtu| *mtu != device.mtu) {
             netlink.set_mtu(device.index, mtu)?;
         }

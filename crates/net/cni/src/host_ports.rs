@@ -1,10 +1,12 @@
 //! Ports of the node that lead to pods.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use net_link::DeviceName;
+use net_link::{DeviceName, Netlink};
+use net_nft::Family;
 
 use crate::bridge::{clear_kernel_setting, set_kernel_setting};
 use crate::config::Network;
@@ -97,26 +99,60 @@ pub async fn remove_host_ports(bridge: &DeviceName) -> Result<(), net_nft::Error
     Ok(())
 }
 
-/// Deletes tracked UDP packets to the ports: the kernel would send further ones to the pod that had
-/// the port before.
+/// Deletes tracked UDP packets to the ports on addresses of the node: the kernel would not send
+/// further ones to the pod. Those that only pass the node, such as queries of pods to a DNS server
+/// elsewhere, stay.
 pub(crate) async fn forget_connections(ports: &[HostPort]) {
-    let calls: Vec<Vec<String>> = ports
-        .iter()
-        .filter(|port| port.protocol == "udp")
-        .flat_map(|port| {
-            let number = port.port.to_string();
-            ["ipv4", "ipv6"].map(|family| {
-                ["-D", "-f", family, "-p", "udp", "--orig-port-dst", &number]
-                    .map(str::to_owned)
-                    .to_vec()
-            })
-        })
-        .collect();
-    if calls.is_empty() {
+    let ports = ports.iter().filter(|port| port.protocol == "udp");
+    let ports: Vec<_> = ports.collect();
+    if ports.is_empty() {
         return;
     }
-    // The pod works without; clients that send all the time from one port may be late.
-    if let Err(error) = net_nft::delete_connections(&calls, CONNECTIONS_TIMEOUT).await {
+    let listed = Netlink::open().and_then(|mut netlink| netlink.list_addresses());
+    // Without the list, none is deleted: the pod works without.
+    let local = listed.unwrap_or_default();
+    let local: BTreeSet<IpAddr> = local.iter().map(|found| found.address.addr()).collect();
+    let mut calls = Vec::new();
+    for port in ports {
+        let leads = |address: &&IpAddr| match port.address {
+            Some(own) => own == **address,
+            None => port.has_family(Family::of(**address)),
+        };
+        for address in local.iter().filter(leads) {
+            let words = ["--orig-dst", &address.to_string(), "--orig-port-dst"];
+            let number = port.port.to_string();
+            calls.push(format_deletion(
+                *address,
+                &[&words[..], &[&number]].concat(),
+            ));
+        }
+    }
+    delete_connections(&calls).await;
+}
+
+/// Deletes tracked UDP packets to a pod: the kernel would send further ones to the next pod with its
+/// addresses.
+pub(crate) async fn forget_pod(record: &Record) {
+    if record.host_ports.iter().all(|port| port.protocol != "udp") {
+        return;
+    }
+    let format = |address: &IpAddr| {
+        let words = ["--reply-src", &address.to_string()];
+        format_deletion(*address, &words)
+    };
+    let calls: Vec<_> = record.addresses.iter().map(format).collect();
+    delete_connections(&calls).await;
+}
+
+fn format_deletion(address: IpAddr, words: &[&str]) -> Vec<String> {
+    let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+    let all = [&["-D", "-f", family, "-p", "udp"], words].concat();
+    all.into_iter().map(str::to_owned).collect()
+}
+
+async fn delete_connections(calls: &[Vec<String>]) {
+    // Pods work without; clients that send all the time from one port may be late.
+    if let Err(error) = net_nft::delete_connections(calls, CONNECTIONS_TIMEOUT).await {
         eprintln!("tracked connections of host ports are not deleted: {error}");
     }
 }

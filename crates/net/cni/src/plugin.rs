@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::allocation::choose_addresses;
 use crate::bandwidth::limit_bandwidth;
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, disable_autoconfiguration};
 use crate::check::check_attachment;
 use crate::collect::collect_garbage;
 use crate::config::{Network, PodOptions, read_version};
@@ -211,6 +211,8 @@ fn make_attachment(
         ranges: network.ranges().copied().collect(),
     };
     let bridge = bridge.ensure(&mut netlink)?;
+    // Here, before a pod is on it: an agent in a container can't write kernel settings.
+    disable_autoconfiguration(&network.bridge)?;
     let mtu = network.mtu.unwrap_or(bridge.mtu);
     let created = pod.create(&mut netlink, &bridge, mtu, addresses)?;
     let addition = Addition {
@@ -253,7 +255,8 @@ async fn install_host_ports(network: &Network) -> Result<(), PluginError> {
 /// pods must not be evicted.
 async fn check_status(network: &Network) -> Result<(), PluginError> {
     let unavailable = |error: PluginError| error.with_code(ErrorCode::Unavailable);
-    Records::lock(&network.data_dir, &network.name).map_err(unavailable)?;
+    // Without the lock, for which it would wait while a large transaction is applied.
+    Records::check_dir(&network.data_dir).map_err(unavailable)?;
     Netlink::open().map_err(|error| unavailable(error.into()))?;
     let checked = net_nft::check_nft().await;
     checked.map_err(|error| unavailable(error.into()))

@@ -120,6 +120,20 @@ impl Records {
         })
     }
 
+    /// Checks that records can be made.
+    ///
+    /// # Errors
+    /// There is something else in the place of the directory, or it can't be read.
+    pub(crate) fn check_dir(data_dir: &Path) -> Result<(), PluginError> {
+        match fs::read_dir(data_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(describe(data_dir, "records can't be kept in")(error))
+            }
+            // The first addition makes it.
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the records of the other networks. Those that can't be read are left out: a network
     /// must not stop another one.
     pub(crate) fn read_others(&self) -> Vec<(RecordKey, Record)> {

@@ -4,7 +4,7 @@ use net_link::{DeviceName, Netlink};
 
 use crate::config::Network;
 use crate::error::PluginError;
-use crate::host_ports::apply_host_ports;
+use crate::host_ports::{apply_host_ports, forget_pod};
 use crate::pod_device::{host_device, redirect_device};
 use crate::records::{RecordKey, Records};
 
@@ -21,7 +21,8 @@ pub(crate) async fn delete_attachment(
     let records = Records::lock(&network.data_dir, &network.name)?;
     // That of the record: the configuration may have another one by now. A damaged record may have
     // had host ports.
-    let bridge = match records.read(key) {
+    let record = records.read(key);
+    let bridge = match &record {
         Ok(None) => return Ok(()),
         Ok(Some(record)) if record.host_ports.is_empty() => None,
         Ok(Some(record)) => DeviceName::parse(&record.bridge),
@@ -34,6 +35,9 @@ pub(crate) async fn delete_attachment(
         present.retain(|(other, _)| other != key);
         present.extend(records.read_others());
         apply_host_ports(network, &bridge, &present).await?;
+        if let Ok(Some(record)) = &record {
+            forget_pod(record).await;
+        }
     }
     records.remove(key)
 }
