@@ -185,6 +185,8 @@ fn transaction_of_a_killed_addition_does_not_follow_its_deletion() {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
+    // It has written the whole transaction by then.
+    std::thread::sleep(Duration::from_millis(200));
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!world.list_made().is_empty(), "killed before its record");

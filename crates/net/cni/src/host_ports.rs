@@ -130,8 +130,8 @@ pub(crate) async fn forget_connections(ports: &[HostPort]) {
     delete_connections(&calls).await;
 }
 
-/// Deletes tracked UDP packets to a pod: the kernel would send further ones to the next pod with its
-/// addresses.
+/// Deletes tracked UDP packets to a pod: the kernel would send further ones to the next pod with
+/// its addresses.
 pub(crate) async fn forget_pod(record: &Record) {
     if record.host_ports.iter().all(|port| port.protocol != "udp") {
         return;
