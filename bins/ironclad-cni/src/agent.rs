@@ -169,6 +169,7 @@ fn install_plugin(dir: &Path) -> io::Result<()> {
     let temporary = dir.join(format!(".{PLUGIN}.new"));
     fs::write(&temporary, program)?;
     fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755))?;
+    fs::File::open(&temporary)?.sync_all()?;
     fs::rename(&temporary, &path)
 }
 

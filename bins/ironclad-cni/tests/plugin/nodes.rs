@@ -260,6 +260,40 @@ fn services_lead_through_the_tunnel() {
     }
 }
 
+/// A Node that is registered again gets another range; another node may get the former one.
+#[test]
+fn former_range_and_packet_size_do_not_remain() {
+    let Some(mut cluster) = Cluster::start(Backend::Vxlan) else {
+        return;
+    };
+    let exec = |cluster: &Cluster, command: &str| cluster.world.exec("n1", command).unwrap();
+    cluster.sync("n1");
+    let change = |node: &Arc<Node>, number: u8| {
+        let mut node = (**node).clone();
+        let ranges = vec![
+            format!("10.244.{number}.0/24"),
+            format!("fd00:0:0:{number}::/64"),
+        ];
+        node.spec.as_mut().unwrap().pod_cidrs = Some(ranges);
+        Arc::new(node)
+    };
+    cluster.nodes[0] = change(&cluster.nodes[0], 9);
+    cluster.nodes[2] = change(&cluster.nodes[2], 1);
+    exec(&cluster, "ip link set eth0 mtu 1400");
+    assert_eq!(cluster.sync("n1"), BTreeSet::new());
+    let addresses = exec(&cluster, "ip -o addr show");
+    for former in ["10.244.1.1", "fd00:0:0:1::1"] {
+        assert!(!addresses.contains(former), "{addresses}");
+    }
+    let routes = exec(&cluster, "ip route show");
+    assert!(
+        routes.contains("10.244.1.0/24 via 10.244.1.1 dev vxlan-pods"),
+        "{routes}"
+    );
+    let mtu = exec(&cluster, "cat /sys/class/net/cni0/mtu");
+    assert_eq!(mtu.trim(), "1350");
+}
+
 /// Without its rules, the tunnel would be open to all.
 #[test]
 fn tunnel_is_not_made_without_rules() {

@@ -57,6 +57,28 @@ impl Netlink {
         }
     }
 
+    /// Deletes an address, with the route of its network; one that does not exist is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses the request.
+    pub fn delete_address(&mut self, entry: &DeviceAddress) -> Result<(), Error> {
+        let DeviceAddress { device, address } = entry;
+        let mut message = AddressMessage::default();
+        message.header.family = family_of(address.addr());
+        message.header.prefix_len = address.prefix_len();
+        message.header.index = *device;
+        message.attributes = vec![
+            AddressAttribute::Local(address.addr()),
+            AddressAttribute::Address(address.addr()),
+        ];
+        let message = RouteNetlinkMessage::DelAddress(message);
+        let action = || format!("delete the address {address} of the device {device}");
+        match self.request(action, message, 0) {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Lists the addresses of all devices.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base_task::Tasks;
-use client::{Client, Informer, ListParams, Store};
+use client::{Client, Event, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::Node;
 use net_link::{ChangeMonitor, Netlink};
 use net_nft::TableWatch;
@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::conflist::remove_conflist;
 use crate::kernel::remove_devices;
+use crate::peers::NodeEntry;
 use crate::settings::NodeSettings;
 use crate::sync::NodeNetwork;
 
@@ -37,7 +38,11 @@ pub async fn run_agent(client: Client, settings: NodeSettings, tasks: Tasks) -> 
     let notify = changed.clone();
     let nodes = Informer::new(client.api::<Node>(), ListParams::new())
         .transform(strip_node)
-        .on_event(move |_| notify.notify_one())
+        .on_event(move |event| {
+            if changes_network(&event) {
+                notify.notify_one();
+            }
+        })
         .spawn(&tasks);
     // A name for the life of the process, as the watch needs it.
     let table: &'static str = settings.table().leak();
@@ -84,6 +89,17 @@ fn strip_node(node: &mut Node) {
         status.conditions = None;
         status.volumes_attached = None;
         status.volumes_in_use = None;
+    }
+}
+
+/// Returns whether the network depends on the change: kubelets change other parts all the time.
+fn changes_network(event: &Event<Node>) -> bool {
+    match event {
+        Event::Applied {
+            old: Some(old),
+            new,
+        } => NodeEntry::read(old) != NodeEntry::read(new),
+        _ => true,
     }
 }
 

@@ -55,7 +55,10 @@ pub(crate) fn write_conflist(dir: &Path, tree: &Value) -> io::Result<bool> {
     // Runtimes read files with certain endings only.
     let temporary = dir.join(format!(".{FILE_NAME}.new"));
     fs::write(&temporary, text)?;
+    // A power failure leaves the old file or the new one, too.
+    fs::File::open(&temporary)?.sync_all()?;
     fs::rename(&temporary, &path)?;
+    fs::File::open(dir)?.sync_all()?;
     Ok(true)
 }
 

@@ -95,7 +95,28 @@ pub(crate) fn ensure_bridge(
         mtu: Some(mtu),
         ranges: ranges.filter_map(AddressRange::of_network).collect(),
     };
-    bridge.ensure(netlink)?;
+    let device = bridge.ensure(netlink)?;
+    remove_former_addresses(netlink, settings, local, device.index)
+}
+
+/// Removes the node's addresses of ranges that it no longer has: another node may have them by now,
+/// and its pods would be looked for on the device.
+fn remove_former_addresses(
+    netlink: &mut Netlink,
+    settings: &NodeSettings,
+    local: &LocalNetwork,
+    device: u32,
+) -> Result<(), KernelError> {
+    let cluster = &settings.cluster_ranges;
+    for entry in netlink.list_addresses()? {
+        let address = entry.address.addr();
+        let is_former = entry.device == device
+            && cluster.iter().any(|range| range.contains(&address))
+            && !local.ranges.iter().any(|range| range.contains(&address));
+        if is_former {
+            netlink.delete_address(&entry)?;
+        }
+    }
     Ok(())
 }
 
@@ -126,7 +147,7 @@ pub(crate) fn ensure_tunnel(
             if device.mtu != mtu {
                 netlink.set_mtu(device.index, mtu)?;
             }
-            return enable_tunnel(netlink, &device, local).map(Some);
+            return enable_tunnel(netlink, settings, &device, local).map(Some);
         }
         netlink.delete_device(name)?;
     }
@@ -140,7 +161,7 @@ pub(crate) fn ensure_tunnel(
     })?;
     let device = netlink.find_device(name.as_str())?;
     let device = device.ok_or_else(|| KernelError::NotVxlan(name.to_string()))?;
-    enable_tunnel(netlink, &device, local).map(Some)
+    enable_tunnel(netlink, settings, &device, local).map(Some)
 }
 
 /// Enables the tunnel with the node's address of its IPv4 range: the kernel masquerades with an
@@ -148,6 +169,7 @@ pub(crate) fn ensure_tunnel(
 /// that of the bridge.
 fn enable_tunnel(
     netlink: &mut Netlink,
+    settings: &NodeSettings,
     device: &Device,
     local: &LocalNetwork,
 ) -> Result<u32, KernelError> {
@@ -155,6 +177,7 @@ fn enable_tunnel(
         .ranges
         .iter()
         .filter_map(|range| first_address(*range));
+    remove_former_addresses(netlink, settings, local, device.index)?;
     for address in gateways.filter(IpAddr::is_ipv4) {
         netlink.add_address(device.index, IpNet::from(address))?;
     }

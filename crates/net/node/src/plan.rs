@@ -244,6 +244,14 @@ mod tests {
         assert!(vxlan.routes.iter().all(|route| route.device == 9));
     }
 
+    /// A node on a link of this one may see it behind its tunnel nevertheless.
+    #[test]
+    fn packets_of_tunnels_may_come_from_all_nodes() {
+        let expect = ["192.0.2.2", "198.51.100.2"].map(|text| text.parse().unwrap());
+        assert_eq!(plan(Backend::Auto).tunnel_peers, BTreeSet::from(expect));
+        assert_eq!(plan(Backend::Direct).tunnel_peers, BTreeSet::new());
+    }
+
     /// Each node computes the addresses of the others.
     #[test]
     fn hardware_address_does_not_depend_on_the_order_of_ranges() {
