@@ -174,6 +174,13 @@ fn agent_follows_nodes_and_repairs_what_others_change() {
         exec(command);
         wait_for(&cluster, command, is_whole);
     }
+    // Programs such as firewalls remove the rules of all others.
+    let mapping = json!([{ "hostPort": 8080, "containerPort": 80 }]);
+    cluster.add_pod_with("n1", "p2", mapping);
+    exec("nft flush ruleset");
+    wait_for(&cluster, "host ports", |entries| {
+        is_whole(entries) && entries.contains("table ip hostports-cni0")
+    });
     // A killed agent leaves everything as it is, and the next one changes nothing.
     drop(agent);
     assert!(is_whole(&cluster.list_entries("n1")));

@@ -115,11 +115,17 @@ impl Cluster {
 
     /// Adds a pod with the configuration that the agent wrote, as a runtime passes it.
     pub fn add_pod(&self, node: &str, pod: &str) -> Value {
+        self.add_pod_with(node, pod, json!([]))
+    }
+
+    /// Adds a pod with host ports.
+    pub fn add_pod_with(&self, node: &str, pod: &str, mappings: Value) -> Value {
         let file = self.settings(node).conf_dir.join("10-ironclad.conflist");
         let list: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         let mut config = list["plugins"][0].clone();
         config["cniVersion"] = list["cniVersion"].clone();
         config["name"] = list["name"].clone();
+        config["runtimeConfig"] = json!({ "portMappings": mappings });
         let call = Call {
             node,
             ..Call::new("ADD", pod)

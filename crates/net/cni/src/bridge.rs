@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use net_link::{Device, DeviceName, MacAddress, Netlink};
+use sha2::{Digest, Sha256};
 
 use crate::config::AddressRange;
 use crate::error::PluginError;
@@ -41,10 +42,14 @@ pub struct Bridge<'a> {
 pub fn gateway_mac(address: IpAddr) -> MacAddress {
     let [a, b, c, d] = match address {
         IpAddr::V4(address) => address.octets(),
-        // The lower bits, which are those that differ within a range.
+        // Of all bits: two ranges may have addresses with equal lower ones.
         IpAddr::V6(address) => {
-            let [.., a, b, c, d] = address.octets();
-            [a, b, c, d]
+            let digest = Sha256::digest(address.octets());
+            let mut bytes = [0; 4];
+            for (byte, digit) in bytes.iter_mut().zip(digest.iter()) {
+                *byte = *digit;
+            }
+            bytes
         }
     };
     let [first, second] = MAC_PREFIX;
@@ -176,4 +181,17 @@ pub(crate) fn set_kernel_setting(name: &str, value: &str) -> Result<(), PluginEr
             path.display()
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_two_ranges_have_different_hardware_addresses() {
+        let mac = |text: &str| text.parse().ok().map(gateway_mac);
+        assert_ne!(mac("fd00:0:0:1::5"), mac("fd00:0:0:2::5"));
+        let expect = MacAddress([0x0a, 0x58, 10, 244, 0, 5]);
+        assert_eq!(mac("10.244.0.5"), Some(expect));
+    }
 }

@@ -244,6 +244,11 @@ impl Network {
         })
     }
 
+    /// Returns the networks of all ranges.
+    pub(crate) fn subnets(&self) -> Vec<IpNet> {
+        self.ranges().map(|range| range.subnet).collect()
+    }
+
     /// Returns the ranges of all families.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &AddressRange> {
         self.range_sets.iter().flatten()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -9,11 +10,10 @@ use net_link::{DeviceName, Netlink};
 use net_nft::Family;
 
 use crate::bridge::{clear_kernel_setting, set_kernel_setting};
-use crate::config::Network;
 use crate::error::{ErrorCode, PluginError};
 use crate::host_port_rules::{build_rules, table_name};
 use crate::port_mapping::HostPort;
-use crate::records::{Record, RecordKey};
+use crate::records::{Record, RecordKey, Records};
 
 /// Limit of the deletion of tracked connections.
 const CONNECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,11 +54,10 @@ pub(crate) fn check_free<'a>(
 /// # Errors
 /// `nft` fails; then the rules are those of before.
 pub(crate) async fn apply_host_ports(
-    network: &Network,
+    mut subnets: Vec<IpNet>,
     bridge: &DeviceName,
     records: &[(RecordKey, Record)],
 ) -> Result<(), PluginError> {
-    let mut subnets: Vec<_> = network.ranges().map(|range| range.subnet).collect();
     let families = net_nft::supported_families();
     let records: Vec<_> = records
         .iter()
@@ -86,6 +85,50 @@ pub(crate) async fn apply_host_ports(
         set_kernel_setting(&loopback, "1")?;
     }
     Ok(())
+}
+
+/// The records of a directory, locked: no pod's host ports change meanwhile.
+#[derive(Debug)]
+pub struct LockedHostPorts(Records);
+
+impl LockedHostPorts {
+    /// Waits for the lock; returns None if the network has no pods yet.
+    ///
+    /// # Errors
+    /// The directory can't be used.
+    pub fn lock(data_dir: &Path, network: &str) -> Result<Option<Self>, PluginError> {
+        match data_dir.join(network).is_dir() {
+            true => Records::lock(data_dir, network).map(|records| Some(Self(records))),
+            false => Ok(None),
+        }
+    }
+
+    /// Installs the host ports of pods on a bridge, if there are any: another program may have
+    /// removed the rules. Pods without a device have ended with an earlier boot.
+    ///
+    /// # Errors
+    /// The kernel or `nft` refuses it.
+    pub async fn restore(self, subnets: &[IpNet], bridge: &DeviceName) -> Result<(), PluginError> {
+        let Self(records) = self;
+        let mut netlink = Netlink::open()?;
+        let mut present = Vec::new();
+        for (key, record) in records
+            .read_valid()
+            .into_iter()
+            .chain(records.read_others())
+        {
+            if netlink.find_device(&key.device_name())?.is_some() {
+                present.push((key, record));
+            }
+        }
+        let has_ports = |(_, record): &(RecordKey, Record)| {
+            record.bridge == bridge.as_str() && !record.host_ports.is_empty()
+        };
+        if !present.iter().any(has_ports) {
+            return Ok(());
+        }
+        apply_host_ports(subnets.to_vec(), bridge, &present).await
+    }
 }
 
 /// Removes the rules of a bridge.

@@ -27,5 +27,5 @@ pub use bridge::{Bridge, OUTSIDE, gateway_mac};
 pub use config::{AddressRange, DEFAULT_BRIDGE, DEFAULT_DATA_DIR};
 pub use environment::{COMMAND_VARIABLE, Environment};
 pub use error::PluginError;
-pub use host_ports::remove_host_ports;
+pub use host_ports::{LockedHostPorts, remove_host_ports};
 pub use plugin::{Output, read_boot_id, run_plugin};

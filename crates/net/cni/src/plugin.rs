@@ -248,7 +248,7 @@ async fn install_host_ports(network: &Network) -> Result<(), PluginError> {
     let records = Records::lock(&network.data_dir, &network.name)?;
     let mut present = records.read_all()?;
     present.extend(records.read_others());
-    apply_host_ports(network, &network.bridge, &present).await
+    apply_host_ports(network.subnets(), &network.bridge, &present).await
 }
 
 /// Checks whether pods could be added. A node without a free address is ready nevertheless: its

@@ -34,7 +34,7 @@ pub(crate) async fn delete_attachment(
         let mut present = records.read_valid();
         present.retain(|(other, _)| other != key);
         present.extend(records.read_others());
-        apply_host_ports(network, &bridge, &present).await?;
+        apply_host_ports(network.subnets(), &bridge, &present).await?;
         if let Ok(Some(record)) = &record {
             forget_pod(record).await;
         }

@@ -50,6 +50,7 @@ pub async fn run_agent(client: Client, settings: NodeSettings, tasks: Tasks) -> 
         watch: TableWatch::open(table, CHECK_INTERVAL),
         network: NodeNetwork::new(settings),
         nodes,
+        has_host_ports: false,
         reported: BTreeSet::new(),
     };
     let shutdown = tasks.shutdown().clone();
@@ -107,6 +108,8 @@ struct Agent {
     network: NodeNetwork,
     nodes: Store<Node>,
     watch: TableWatch,
+    /// The host ports were installed since another program changed the rules.
+    has_host_ports: bool,
     /// Problems that were logged, as long as they last.
     reported: BTreeSet<String>,
 }
@@ -122,9 +125,14 @@ impl Agent {
             let nodes = self.nodes.list();
             let watch = &mut self.watch;
             let apply = |rules: String| async move { watch.apply(&rules).await };
-            let (problems, is_applied) = match self.network.sync(&nodes, apply).await {
-                Ok(problems) => (problems, self.network.is_complete()),
-                Err(error) => (BTreeSet::from([error.to_string()]), false),
+            let mut is_applied = false;
+            let problems = match self.network.sync(&nodes, apply).await {
+                Ok(mut problems) => {
+                    problems.extend(self.restore_host_ports().await);
+                    is_applied = self.network.is_complete() && self.has_host_ports;
+                    problems
+                }
+                Err(error) => BTreeSet::from([error.to_string()]),
             };
             self.report(problems);
             // A sync's own changes are among the notifications: the next one finds no difference.
@@ -135,9 +143,27 @@ impl Agent {
                     tokio::time::sleep(KERNEL_DELAY).await;
                     self.network.mark_kernel();
                 }
-                _ = self.watch.wait_for_work() => self.network.mark_rules(),
+                _ = self.watch.wait_for_work() => {
+                    self.network.mark_rules();
+                    // Programs that remove the rules of others remove all.
+                    self.has_host_ports = false;
+                }
                 () = tokio::time::sleep(RETRY_DELAY), if !is_applied => {}
             }
+        }
+    }
+
+    /// Installs the host ports, if another program may have removed them. Returns the problem.
+    async fn restore_host_ports(&mut self) -> Option<String> {
+        if self.has_host_ports {
+            return None;
+        }
+        match self.network.restore_host_ports().await {
+            Ok(()) => {
+                self.has_host_ports = true;
+                None
+            }
+            Err(error) => Some(format!("host ports: {error}")),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::settings::NodeSettings;
 /// Name of the file: runtimes take the first one of their directory.
 const FILE_NAME: &str = "10-ironclad.conflist";
 /// Name of the network, and of the directory of its records.
-const NETWORK: &str = "pods";
+pub(crate) const NETWORK: &str = "pods";
 
 /// Returns the configuration. Runtimes that do not know `cniVersions` use version 1.0.0.
 pub(crate) fn build_conflist(

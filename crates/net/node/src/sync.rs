@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use net_link::Netlink;
 
-use crate::conflist::{build_conflist, write_conflist};
+use crate::conflist::{NETWORK, build_conflist, write_conflist};
 use crate::firewall::build_rules;
 use crate::kernel::{
     KernelError, apply_plan, choose_mtu, ensure_bridge, ensure_tunnel, find_gateways, find_link,
@@ -58,6 +58,8 @@ pub struct NodeNetwork {
     rules: Option<String>,
     /// The values of Node objects of the last sync that succeeded.
     inputs: Option<(NodeEntry, Peers)>,
+    /// The node's ranges at the last sync.
+    ranges: Vec<IpNet>,
     problems: BTreeSet<String>,
 }
 
@@ -69,6 +71,7 @@ impl NodeNetwork {
             settings,
             rules: None,
             inputs: None,
+            ranges: Vec::new(),
             problems: BTreeSet::new(),
         }
     }
@@ -77,6 +80,19 @@ impl NodeNetwork {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.inputs.is_some()
+    }
+
+    /// Installs the host ports of the node's pods again, which the plugin does on changes only.
+    ///
+    /// # Errors
+    /// The records can't be read, or the kernel refuses the rules.
+    pub async fn restore_host_ports(&self) -> Result<(), net_cni::PluginError> {
+        let settings = &self.settings;
+        let lock = || net_cni::LockedHostPorts::lock(&settings.data_dir, NETWORK);
+        match base_task::blocking(lock)? {
+            Some(locked) => locked.restore(&self.ranges, &settings.bridge).await,
+            None => Ok(()),
+        }
     }
 
     /// Makes the next sync compare everything in the kernel but the rules.
@@ -100,6 +116,7 @@ impl NodeNetwork {
         apply_rules: impl FnOnce(String) -> F,
     ) -> Result<BTreeSet<String>, SyncError> {
         let own = self.find_own(nodes)?;
+        self.ranges.clone_from(&own.ranges);
         let peers = Peers::check(&own, &self.settings.cluster_ranges, nodes);
         let inputs = (own, peers);
         if self.inputs.as_ref() == Some(&inputs) && self.rules.is_some() {
