@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -116,6 +117,7 @@ impl Args {
             vxlan_port: self.vxlan_port,
             mtu: self.mtu,
             masquerade: self.masquerade,
+            api_server: None,
             conf_dir: self.cni_conf_dir.clone(),
             data_dir: self.data_dir.clone(),
         })
@@ -140,7 +142,7 @@ fn read_node_name(text: Option<&str>) -> anyhow::Result<String> {
 }
 
 pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let settings = args.settings()?;
+    let mut settings = args.settings()?;
     if args.cleanup {
         let removed = net_node::remove_network(&settings).await;
         return removed.context("the pod network can't be removed");
@@ -150,12 +152,22 @@ pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Resu
             .with_context(|| format!("the plugin can't be copied to {}", dir.display()))?;
     }
     let config = Config::from_kubeconfig_or_in_cluster(args.kubeconfig.as_deref())?;
+    settings.api_server = find_address(&config.server);
     let client = Client::new(config.user_agent("ironclad-cni"));
     let tasks = Tasks::new(shutdown);
     let ran = net_node::run_agent(client, settings, tasks.clone()).await;
     let finished = tasks.finish(Duration::from_secs(5)).await;
     ran?;
     Ok(finished?)
+}
+
+/// Returns the address in a URL, if its host is none of DNS.
+fn find_address(url: &str) -> Option<IpAddr> {
+    let (_, rest) = url.split_once("://")?;
+    let host = rest.split('/').next()?;
+    let with_port = host.parse::<SocketAddr>().map(|address| address.ip());
+    let alone = || host.trim_matches(['[', ']']).parse();
+    with_port.or_else(|_| alone()).ok()
 }
 
 /// Copies this program into a directory. Pods that start meanwhile run the old or the new one.
@@ -204,6 +216,21 @@ mod tests {
                 None,
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn address_of_the_api_server_is_read() {
+        for (url, expect) in [
+            ("https://192.0.2.1:6443", Some("192.0.2.1")),
+            ("https://192.0.2.1/path", Some("192.0.2.1")),
+            ("https://[2001:db8::1]:6443", Some("2001:db8::1")),
+            ("https://[2001:db8::1]", Some("2001:db8::1")),
+            ("https://api.example:6443", None),
+            ("192.0.2.1", None),
+        ] {
+            let expect = expect.and_then(|text| text.parse().ok());
+            assert_eq!(find_address(url), expect, "{url}");
         }
     }
 

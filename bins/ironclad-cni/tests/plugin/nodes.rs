@@ -80,6 +80,7 @@ impl Cluster {
             vxlan_port: 8472,
             mtu: None,
             masquerade: true,
+            api_server: Some("192.0.1.3".parse().unwrap()),
             conf_dir: data.join(node).join("net.d"),
             data_dir: data.join(node).join("data"),
         }
@@ -298,6 +299,35 @@ fn former_range_and_packet_size_do_not_remain() {
     );
     let mtu = exec(&cluster, "cat /sys/class/net/cni0/mtu");
     assert_eq!(mtu.trim(), "1350");
+}
+
+/// A node that was taken over names the addresses of a default gateway and of the API server.
+#[test]
+fn named_gateway_and_api_server_keep_their_way_to_pods() {
+    let Some(mut cluster) = Cluster::start(Backend::Auto) else {
+        return;
+    };
+    for (number, address) in [(7, "192.0.1.254"), (8, "192.0.1.3"), (9, "192.0.1.77")] {
+        let tree = json!({
+            "metadata": { "name": format!("x{number}"), "creationTimestamp": "2024-02-01T00:00:00Z" },
+            "spec": { "podCIDRs": [format!("10.244.{number}.0/24")] },
+            "status": { "addresses": [{ "type": "InternalIP", "address": address }] },
+        });
+        let node = serde_json::from_value(tree).unwrap();
+        cluster.nodes.push(Arc::new(node));
+    }
+    assert_eq!(cluster.sync("n1"), BTreeSet::new());
+    let command = "nft list set ip pods-cni0 nodes";
+    let nodes = cluster.world.exec("n1", command).unwrap();
+    assert!(nodes.contains("192.0.1.77"), "{nodes}");
+    assert!(
+        !nodes.contains("192.0.1.254") && !nodes.contains("192.0.1.3"),
+        "{nodes}"
+    );
+    cluster.add_pod("n1", "p1");
+    cluster.world.serve("router", 8080);
+    let seen = cluster.world.connect("p1", "192.0.1.254:8080", true);
+    assert_eq!(seen.as_deref(), Some("192.0.1.1"));
 }
 
 /// Without its rules, the tunnel would be open to all.

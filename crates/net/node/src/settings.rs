@@ -39,6 +39,8 @@ pub struct NodeSettings {
     pub mtu: Option<u32>,
     /// Connections of pods to addresses outside the cluster get the node's address.
     pub masquerade: bool,
+    /// Address of the API server, if it is known: no Node object changes how pods reach it.
+    pub api_server: Option<IpAddr>,
     /// Directory of the runtime's CNI configurations.
     pub conf_dir: PathBuf,
     /// Directory of the plugin's records.

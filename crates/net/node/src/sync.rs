@@ -178,8 +178,9 @@ struct Ways {
     local: LocalNetwork,
     /// Devices of the links with other nodes, by their addresses.
     links: BTreeMap<IpAddr, u32>,
-    /// Addresses that are no node's for sure: pods' packets to them are masqueraded.
-    gateways: BTreeSet<IpAddr>,
+    /// Addresses that a node may name although they are not its own: packets of pods to them are
+    /// masqueraded, so that answers come back in any case.
+    others: BTreeSet<IpAddr>,
     mtu: u32,
     tunnel_mtu: u32,
 }
@@ -189,8 +190,7 @@ impl Ways {
         let mut plan = make_plan(&self.local, peers, |address| {
             self.links.get(&address).copied()
         });
-        plan.linked
-            .retain(|address| !self.gateways.contains(address));
+        plan.linked.retain(|address| !self.others.contains(address));
         plan
     }
 }
@@ -207,6 +207,8 @@ fn find_ways(settings: &NodeSettings, own: &NodeEntry, peers: &Peers) -> Result<
             Some((*address, device))
         })
         .collect();
+    let mut others = find_gateways(&mut netlink);
+    others.extend(settings.api_server);
     Ok(Ways {
         local: LocalNetwork {
             ranges: own.ranges.clone(),
@@ -215,7 +217,7 @@ fn find_ways(settings: &NodeSettings, own: &NodeEntry, peers: &Peers) -> Result<
             tunnel: None,
         },
         links,
-        gateways: find_gateways(&mut netlink),
+        others,
         mtu: choose_mtu(settings, &uplink, address)?,
         tunnel_mtu: uplink.mtu.saturating_sub(settings.overhead(address)),
     })
