@@ -24,6 +24,8 @@ const BATCH_DELAY: Duration = Duration::from_millis(100);
 const KERNEL_DELAY: Duration = Duration::from_secs(1);
 /// Pause after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Pause after the kernel refused entries of single nodes: a node that was taken over can cause it.
+const ENTRY_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Interval of checks of the rules, only while the kernel does not notify of changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -125,11 +127,15 @@ impl Agent {
             let nodes = self.nodes.list();
             let watch = &mut self.watch;
             let apply = |rules: String| async move { watch.apply(&rules).await };
-            let mut is_applied = false;
+            let mut retry = Some(RETRY_DELAY);
             let problems = match self.network.sync(&nodes, apply).await {
                 Ok(mut problems) => {
                     problems.extend(self.restore_host_ports().await);
-                    is_applied = self.network.is_complete() && self.has_host_ports;
+                    retry = match (self.has_host_ports, self.network.is_complete()) {
+                        (true, true) => None,
+                        (true, false) => Some(ENTRY_RETRY_DELAY),
+                        (false, _) => Some(RETRY_DELAY),
+                    };
                     problems
                 }
                 Err(error) => BTreeSet::from([error.to_string()]),
@@ -148,7 +154,7 @@ impl Agent {
                     // Programs that remove the rules of others remove all.
                     self.has_host_ports = false;
                 }
-                () = tokio::time::sleep(RETRY_DELAY), if !is_applied => {}
+                () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
             }
         }
     }
