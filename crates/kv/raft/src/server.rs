@@ -256,16 +256,8 @@ impl Peer for PeerService {
             self.shared.leader_calls.record();
         })
         .await;
-        match traffic {
-            Some(traffic) if received.is_ok() => {
-                traffic.snapshots_received.observe_duration(began.elapsed())
-            }
-            Some(traffic) => drop(
-                traffic
-                    .snapshots_not_received
-                    .fetch_add(1, Ordering::Relaxed),
-            ),
-            None => {}
+        if let Some(traffic) = traffic {
+            traffic.count_received_snapshot(received.is_ok(), began.elapsed());
         }
         let path = received?;
         let last_membership: Membership = codec::membership_from_bytes(&head.membership);

@@ -4,8 +4,9 @@ use base_telemetry::Histogram;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// Bounds for round trips between members, in seconds.
 const ROUND_TRIP: [f64; 16] = [
@@ -48,6 +49,17 @@ impl Default for Traffic {
             snapshots_not_sent,
             snapshots_received: Histogram::new(&SNAPSHOT),
             snapshots_not_received,
+        }
+    }
+}
+
+impl Traffic {
+    /// Counts a snapshot from the peer that has arrived, or has not arrived whole, after `duration`.
+    pub(crate) fn count_received_snapshot(&self, is_whole: bool, duration: Duration) {
+        if is_whole {
+            self.snapshots_received.observe_duration(duration);
+        } else {
+            self.snapshots_not_received.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -62,6 +62,22 @@ fn find_mappings<'a>(family: Family, records: &[&'a Record]) -> Vec<Mapping<'a>>
     mappings
 }
 
+/// Returns the rule for clients that are pods of the bridge themselves.
+fn format_hairpin(family: Family, bridge: &DeviceName, subnets: &[IpNet]) -> String {
+    let sources: Vec<_> = subnets
+        .iter()
+        .filter(|subnet| Family::of(subnet.addr()) == family)
+        .map(IpNet::to_string)
+        .collect();
+    if sources.is_empty() {
+        return String::new();
+    }
+    let (word, sources) = (family.nft_name(), sources.join(", "));
+    format!(
+        "\t\t{word} saddr {{ {sources} }} oifname \"{bridge}\" meta mark and {MARK:#x} == {MARK:#x} masquerade fully-random\n"
+    )
+}
+
 fn build_table(
     bridge: &DeviceName,
     subnets: &[IpNet],
@@ -83,18 +99,7 @@ fn build_table(
         Family::V4 => "",
         Family::V6 => "ip6 daddr != ::1 ",
     };
-    let sources: Vec<_> = subnets
-        .iter()
-        .filter(|subnet| Family::of(subnet.addr()) == family)
-        .map(IpNet::to_string)
-        .collect();
-    let hairpin = match sources.is_empty() {
-        true => String::new(),
-        false => format!(
-            "\t\t{word} saddr {{ {} }} oifname \"{bridge}\" meta mark and {MARK:#x} == {MARK:#x} masquerade fully-random\n",
-            sources.join(", ")
-        ),
-    };
+    let hairpin = format_hairpin(family, bridge, subnets);
     // By the source and not by the device: where br_netfilter returns a packet to the bridge, the
     // chain sees no device. The mark is of connections to a host port. If their client is a pod on
     // the bridge too, the answers would not pass the node, unless they go to its address. Without a
