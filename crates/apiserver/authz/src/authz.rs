@@ -155,7 +155,8 @@ impl Authz {
         }
     }
 
-    /// Replaces the chain if the file has changed.
+    /// Replaces the chain if the file has changed. One that can't be read is read again at the next
+    /// check.
     pub(crate) fn reload(&self, file: &mut ConfigFile) {
         let loaded = file.load_changed(|content| {
             let authorizers = load_content(content)?;
@@ -164,7 +165,7 @@ impl Authz {
                 .build_chain(&authorizers)
                 .map_err(|error| describe_error(&error))
         });
-        if let Some(chain) = loaded {
+        if let Ok(Some(chain)) = loaded {
             self.chain.store(chain);
         }
     }

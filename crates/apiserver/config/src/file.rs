@@ -33,20 +33,27 @@ impl ConfigFile {
 
     /// Returns what `load` makes of a changed content; `None` if it has not changed or can't be
     /// used, which is logged.
-    pub fn load_changed<T>(&mut self, load: impl FnOnce(&[u8]) -> Result<T, String>) -> Option<T> {
+    ///
+    /// # Errors
+    /// The file can't be read. The first error of several is logged. The caller has to try again,
+    /// also if the file looks the same by then.
+    pub fn load_changed<T>(
+        &mut self,
+        load: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<Option<T>, std::io::Error> {
         let content = match std::fs::read(&self.path) {
             Ok(content) => content,
             Err(error) => {
-                // Logged once, and tried again at each check.
+                self.metrics.record_reload(false);
                 if std::mem::replace(&mut self.is_readable, false) {
-                    self.report(&format!("can't read {}: {error}", self.path.display()));
+                    self.log_error(&format!("can't read {}: {error}", self.path.display()));
                 }
-                return None;
+                return Err(error);
             }
         };
         self.is_readable = true;
         if content == self.content {
-            return None;
+            return Ok(None);
         }
         // Kept even if it can't be used: the same content is not tried again.
         self.content = content;
@@ -55,17 +62,17 @@ impl ConfigFile {
                 self.metrics.record_config(&self.content);
                 self.metrics.record_reload(true);
                 tracing::info!("reloaded the {} configuration", self.subject);
-                Some(loaded)
+                Ok(Some(loaded))
             }
             Err(why) => {
-                self.report(&why);
-                None
+                self.metrics.record_reload(false);
+                self.log_error(&why);
+                Ok(None)
             }
         }
     }
 
-    fn report(&self, why: &str) {
-        self.metrics.record_reload(false);
+    fn log_error(&self, why: &str) {
         tracing::error!(
             why,
             "the changed {} configuration can't be used; the former one stays in use",
@@ -108,6 +115,8 @@ mod tests {
                 None => drop(std::fs::remove_file(&path)),
             }
             let loaded = file.load_changed(load);
+            assert_eq!(loaded.is_err(), content.is_none(), "{content:?}");
+            let loaded = loaded.unwrap_or_default();
             assert_eq!(loaded.as_deref(), expect, "{content:?}");
         }
         let mut page = MetricsPage::default();
@@ -120,7 +129,7 @@ mod tests {
             assert!(found.ends_with(&format!(" {count}")), "{found}");
         };
         count("success", 2);
-        count("failure", 2);
+        count("failure", 3);
         assert!(text.contains(&hash_of("two")), "{text}");
     }
 

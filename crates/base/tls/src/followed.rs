@@ -74,7 +74,7 @@ impl<T> Followed<T> {
                         seen.1 = now;
                     }
                     Err(e) => {
-                        tracing::warn!(error = %e, "changed TLS files can't be used; the old ones stay in use")
+                        tracing::warn!(error = %e, "changed files can't be used; the old ones stay in use")
                     }
                 }
             }

@@ -10,10 +10,10 @@ use crate::anonymous::Anonymous;
 use crate::options_error::OptionsError;
 use apiserver_config::ConfigFile;
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
-use base_tls::Followed;
+use base_tls::{Followed, TlsError};
 use parking_lot::Mutex;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ impl JwtTokens {
         let reload = Reload::new(path, loaded, disallowed, environment);
         let followed = Followed::load(vec![path.to_owned()], move |_| {
             // A request causes it, and compiling the rules of many issuers takes its time.
-            Ok(base_task::blocking(|| reload.reload()))
+            base_task::blocking(|| reload.reload())
         })?;
         Ok(JwtTokens {
             issuers: CurrentIssuers::Followed(followed.check_every(interval)),
@@ -112,6 +112,7 @@ impl Authenticator for JwtTokens {
 
 /// Loads the issuers after changes of the file.
 struct Reload {
+    path: PathBuf,
     disallowed: Vec<String>,
     environment: Arc<IssuerEnvironment>,
     last: Mutex<Last>,
@@ -135,6 +136,7 @@ impl Reload {
         let set = IssuerSet::new(loaded.issuers, ALGORITHMS.to_vec(), &environment, None);
         let config = environment.metrics.config().clone();
         Reload {
+            path: path.to_owned(),
             disallowed,
             last: Mutex::new(Last {
                 file: ConfigFile::new(path.into(), loaded.content, "authentication", config),
@@ -145,8 +147,12 @@ impl Reload {
         }
     }
 
-    /// Returns the issuers of the file, or the former ones if it can't be used.
-    fn reload(&self) -> Arc<IssuerSet> {
+    /// Returns the issuers of the file, or the former ones if its content can't be used.
+    ///
+    /// # Errors
+    /// The file can't be read. It has to be read again at the next check, even if it has not
+    /// changed again: a removed issuer would stay trusted.
+    fn reload(&self) -> Result<Arc<IssuerSet>, TlsError> {
         let last = &mut *self.last.lock();
         let anonymous = &last.anonymous;
         let load = |content: &[u8]| {
@@ -158,12 +164,62 @@ impl Reload {
             }
             Ok(loaded)
         };
-        if let Some(loaded) = last.file.load_changed(load) {
+        let loaded = last.file.load_changed(load);
+        let loaded = loaded.map_err(|source| TlsError::Read {
+            path: self.path.clone(),
+            source,
+        })?;
+        if let Some(loaded) = loaded {
             let (former, algorithms) = (Some(&*last.issuers), ALGORITHMS.to_vec());
             let set = IssuerSet::new(loaded.issuers, algorithms, &self.environment, former);
             self.environment.metrics.forget_other_issuers(set.urls());
             last.issuers = Arc::new(set);
         }
-        last.issuers.clone()
+        Ok(last.issuers.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::environment::{FetchError, KeyFetcher};
+    use super::*;
+    use base_task::{CancellationToken, Tasks};
+    use bytes::Bytes;
+
+    struct NoFetcher;
+
+    #[async_trait::async_trait]
+    impl KeyFetcher for NoFetcher {
+        async fn fetch(&self, _: &str, _: &str) -> Result<Bytes, FetchError> {
+            Err(FetchError::Discovery("is missing"))
+        }
+    }
+
+    /// An error is what makes the next check read a file again that looks the same.
+    #[test]
+    fn file_that_can_not_be_read_is_an_error_and_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let content = |claim: &str| {
+            let config = serde_json::json!({"apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "AuthenticationConfiguration", "jwt": [{
+                    "issuer": {"url": "https://issuer.example.com", "audiences": ["a"]},
+                    "claimMappings": {"username": {"claim": claim, "prefix": ""}}}]});
+            config.to_string().into_bytes()
+        };
+        let loaded = load_content(content("sub"), &[]).unwrap();
+        let environment = IssuerEnvironment {
+            fetcher: Arc::new(NoFetcher),
+            tasks: Tasks::new(CancellationToken::new()),
+            metrics: Arc::new(JwtMetrics::new("server")),
+        };
+        let reload = Reload::new(&path, loaded, Vec::new(), environment);
+        let first = reload.last.lock().issuers.clone();
+        for _ in 0..2 {
+            assert!(matches!(reload.reload(), Err(TlsError::Read { .. })));
+        }
+        std::fs::write(&path, content("name")).unwrap();
+        assert!(!Arc::ptr_eq(&reload.reload().unwrap(), &first));
     }
 }
