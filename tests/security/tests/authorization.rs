@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use testkit_control_plane::{ControlPlane, Options, WebhookReply, WebhookServer};
 
-/// Requests for objects, collections, paths, watches and connections are asked about with their
-/// attributes. A denial can't be undone by RBAC, and administrators are never asked about.
+/// Reviews of requests for objects, collections, paths, watches and connections have their
+/// attributes. RBAC can't undo a denial, and requests of administrators are never reviewed.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_decides_about_requests_before_rbac() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,9 +95,9 @@ async fn webhook_decides_about_requests_before_rbac() {
         assert!(metrics.contains(line), "{line}");
     }
     assert!(
-        hook.asked()
+        hook.reviewed()
             .iter()
-            .all(|asked| !asked.starts_with("kubernetes-admin"))
+            .all(|reviewed| !reviewed.starts_with("kubernetes-admin"))
     );
 }
 
@@ -210,7 +210,7 @@ async fn failed_webhook_never_allows_more_than_the_others() {
 /// The flags describe one webhook too, with the beta version of the review, and are refused beside a
 /// file.
 #[tokio::test(flavor = "multi_thread")]
-async fn webhook_of_the_flags_is_asked_in_its_place() {
+async fn webhook_of_the_flags_is_called_in_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let hook = Hook::with_lists(&["jane list secrets"], &[]).await;
     let kubeconfig = hook.kubeconfig(folder.path());
@@ -229,7 +229,7 @@ async fn webhook_of_the_flags_is_asked_in_its_place() {
         .expect_success();
     // Discovery is allowed by RBAC, before the webhook.
     jane.get("/api").await.expect_success();
-    assert_eq!(hook.asked(), ["jane list secrets"]);
+    assert_eq!(hook.reviewed(), ["jane list secrets"]);
     let review = &hook.0.received()[0].review;
     assert_eq!(review["apiVersion"], "authorization.k8s.io/v1beta1");
     assert_eq!(

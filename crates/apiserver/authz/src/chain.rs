@@ -160,6 +160,7 @@ impl Progress {
         }
         Decision::Failed(Failure {
             is_denied: false,
+            is_overloaded: false,
             reason,
             error: aggregate_errors(&self.errors),
         })
@@ -229,6 +230,7 @@ mod tests {
         let failed = |error: &str| {
             Decision::Failed(Failure {
                 is_denied: false,
+                is_overloaded: false,
                 reason: String::new(),
                 error: error.to_owned(),
             })

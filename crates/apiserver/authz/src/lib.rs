@@ -2,7 +2,7 @@
 //! the check that prevents privilege escalation.
 //!
 //! Invariant: a decision uses indexes in memory, which observers of the watch caches maintain, and
-//! holds no lock for long. Only a webhook does IO, and only if no earlier authorizer and no kept
+//! holds no lock for long. Only a webhook does IO, and only if no earlier authorizer and no cached
 //! decision has decided. `Authz::new` builds the chain of a configuration and subscribes it.
 
 mod abac;

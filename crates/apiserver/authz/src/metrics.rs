@@ -67,6 +67,8 @@ struct Recorded {
     /// Durations of calls, by the webhook's name.
     calls: BTreeMap<(String, CallResult), Histogram>,
     fail_open: BTreeMap<(String, CallResult), u64>,
+    /// Requests beyond a limit, by the webhook's name.
+    limited: BTreeMap<String, u64>,
     /// Match conditions by the webhook's name.
     conditions: BTreeMap<String, ConditionCounts>,
 }
@@ -108,6 +110,12 @@ impl AuthzMetrics {
             .or_default() += 1;
     }
 
+    /// Records a request that was denied because it exceeds a limit.
+    pub fn record_limited(&self, name: &str) {
+        let mut recorded = self.0.lock();
+        *recorded.limited.entry(name.to_owned()).or_default() += 1;
+    }
+
     /// Records an evaluation of match conditions.
     pub fn record_conditions(&self, name: &str, holds: Option<bool>, took: Duration) {
         let mut recorded = self.0.lock();
@@ -133,6 +141,7 @@ impl AuthzMetrics {
         let recorded = self.0.lock();
         recorded.write_decisions(page);
         recorded.write_calls(page);
+        recorded.write_limited(page);
         recorded.write_conditions(page);
     }
 }
@@ -174,6 +183,15 @@ impl Recorded {
         );
         for ((name, result), count) in &self.fail_open {
             page.sample(FAIL_OPEN, &labels(name, *result), *count as f64);
+        }
+    }
+
+    fn write_limited(&self, page: &mut MetricsPage) {
+        const NAME: &str = "ironclad_authorization_webhook_limited_total";
+        page.head(NAME, "counter", "Requests denied beyond a limit.");
+        for (name, count) in &self.limited {
+            let labels = format_labels(&[("name", name.as_str())]);
+            page.sample(NAME, &labels, *count as f64);
         }
     }
 

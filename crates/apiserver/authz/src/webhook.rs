@@ -1,7 +1,7 @@
 //! A webhook that decides about requests: a server that reviews them.
 //!
-//! Invariant: a webhook that can't be asked never allows a request. Its failure policy decides
-//! whether the next authorizer may. No content of a review is logged.
+//! Invariant: a webhook that can't be called never allows a request. Its failure policy decides
+//! whether the next authorizer may. No content of a review or of a response is logged.
 
 mod cache;
 mod conditions;
@@ -22,11 +22,11 @@ use apiserver_request::{Attributes, Decision, Failure, UserRules};
 use apiserver_webhook_client::CallError;
 use bytes::Bytes;
 use cache::{DecisionCache, Key};
-use conditions::match_conditions;
+use conditions::{ConditionError, match_conditions};
 use parking_lot::Mutex;
 use places::CallPlaces;
 use rand::Rng;
-use review::{build_spec, encode_review, is_cacheable, read_response};
+use review::{Selectors, build_spec, count_bytes, encode_review, is_cacheable, read_response};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,9 +36,15 @@ const ATTEMPTS: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
-/// Maximum size of a review in bytes. Headers and a path are much smaller; the attributes in a body
-/// of a SelfSubjectAccessReview are not, and would be held as long as a webhook is silent.
-const MAX_REVIEW: usize = 512 * 1024;
+/// Maximum size of the attributes in bytes. Headers are smaller; the attributes in the body of an
+/// access review are not, and the objects built of them are a multiple of their text.
+const MAX_ATTRIBUTES: usize = 128 * 1024;
+/// Maximum size of a review in bytes, in which characters may be escaped. It is held as long as a
+/// webhook is silent.
+const MAX_REVIEW: usize = 2 * MAX_ATTRIBUTES;
+/// Size of the attributes in bytes up to which they are processed beside the runtime's tasks only
+/// if there are more.
+const MAX_INLINE: usize = 16 * 1024;
 /// Time between two log lines of one webhook: every request of a client may fail.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -55,7 +61,7 @@ pub struct WebhookAuthorizer {
 
 /// The part of an authorization without IO.
 pub enum Prepared {
-    /// The decision: a kept one, or that of the match conditions.
+    /// The decision: a cached one, or that of the match conditions.
     Decided(Decision),
     /// The server has to be called.
     Call(Box<ReviewCall>),
@@ -65,9 +71,10 @@ pub enum Prepared {
 pub struct ReviewCall {
     webhook: Arc<WebhookAuthorizer>,
     review: Bytes,
-    /// The key of the decision, if it may be kept.
+    /// The key of the decision, if it may be cached.
     key: Option<Key>,
-    client: String,
+    /// The digest of the name of the caller, which a caller of reviews may have chosen long.
+    client: Key,
     is_system: bool,
 }
 
@@ -90,15 +97,30 @@ impl WebhookAuthorizer {
         })
     }
 
-    /// Evaluates the match conditions, and looks for a kept decision.
+    /// Evaluates the match conditions, and looks for a cached decision.
     pub fn prepare(self: &Arc<Self>, attributes: &Attributes) -> Prepared {
-        let is_small = is_cacheable(attributes);
-        if let Some(decision) = self.check_conditions(attributes, is_small) {
+        // Before anything is built of them.
+        let size = count_bytes(attributes);
+        if size > MAX_ATTRIBUTES {
+            return Prepared::Decided(self.deny("the attributes of the request are too large"));
+        }
+        if size <= MAX_INLINE {
+            return self.prepare_bounded(attributes);
+        }
+        // The work grows with the attributes, which the client chooses.
+        base_task::blocking(|| self.prepare_bounded(attributes))
+    }
+
+    fn prepare_bounded(self: &Arc<Self>, attributes: &Attributes) -> Prepared {
+        let Some(selectors) = Selectors::parse(attributes) else {
+            return Prepared::Decided(self.deny("the selectors have too many requirements"));
+        };
+        if let Some(decision) = self.check_conditions(attributes, &selectors) {
             return Prepared::Decided(decision);
         }
-        let spec = build_spec(attributes, self.spec.version);
+        let spec = build_spec(attributes, &selectors, self.spec.version);
         let mut key = None;
-        if self.cache.is_used() && is_small {
+        if self.cache.is_used() && is_cacheable(attributes) {
             // Equal reviews have the same text: their fields have one order.
             let digest: Key = Sha256::digest(spec.to_string()).into();
             if let Some(decision) = self.cache.find(&digest, Instant::now()) {
@@ -106,41 +128,40 @@ impl WebhookAuthorizer {
             }
             key = Some(digest);
         }
-        let review = encode_review(&spec, self.spec.version);
+        let review = encode_review(spec, self.spec.version);
         if review.len() > MAX_REVIEW {
             return Prepared::Decided(self.deny("the attributes of the request are too large"));
         }
+        let caller = attributes.caller();
         Prepared::Call(Box::new(ReviewCall {
             webhook: self.clone(),
             review: review.into(),
             key,
-            client: attributes.user.limit_name().to_owned(),
-            is_system: attributes.user.is_system(),
+            client: Sha256::digest(caller.limit_name()).into(),
+            is_system: caller.is_system(),
         }))
     }
 
     /// Returns the decision if the webhook is not to be called.
-    fn check_conditions(&self, attributes: &Attributes, is_small: bool) -> Option<Decision> {
+    fn check_conditions(&self, attributes: &Attributes, selectors: &Selectors) -> Option<Decision> {
         if self.spec.conditions.is_empty() {
             return None;
         }
         let begun = Instant::now();
-        let evaluate = || match_conditions(&self.spec.conditions, attributes);
-        let matched = if is_small {
-            evaluate()
-        } else {
-            // The cost of an expression grows with the attributes, which the client chooses.
-            base_task::blocking(evaluate)
-        };
+        let matched = match_conditions(&self.spec.conditions, attributes, selectors);
         let holds = matched.as_ref().ok().copied();
         self.metrics
             .record_conditions(&self.name, holds, begun.elapsed());
         match matched {
             Ok(true) => None,
             Ok(false) => Some(Decision::NoOpinion(String::new())),
-            Err(why) => {
+            Err(ConditionError { why, is_limit }) => {
                 self.log_failure(&why);
-                Some(self.fail("the match conditions can't be evaluated"))
+                Some(if is_limit {
+                    self.deny("the match conditions cost too much for the request")
+                } else {
+                    self.fail("the match conditions can't be evaluated")
+                })
             }
         }
     }
@@ -156,22 +177,37 @@ impl WebhookAuthorizer {
 
     /// Returns the decision of the failure policy.
     fn fail(&self, why: &str) -> Decision {
-        self.build_failure(self.spec.denies_on_error, why)
+        Decision::Failed(self.build_failure(self.spec.denies_on_error, why))
     }
 
     /// Returns the decision about a request that exceeds a limit. Whatever the failure policy is: a
     /// client must not be able to skip the webhook.
     fn deny(&self, why: &str) -> Decision {
+        Decision::Failed(self.deny_limited(why))
+    }
+
+    /// Returns the decision about a request for which no place is free now.
+    fn deny_overloaded(&self) -> Decision {
+        Decision::Failed(Failure {
+            is_overloaded: true,
+            ..self.deny_limited("too many requests wait for its response")
+        })
+    }
+
+    fn deny_limited(&self, why: &str) -> Failure {
+        self.metrics.record_limited(&self.name);
+        self.log_failure(why);
         self.build_failure(true, why)
     }
 
     /// Builds an error that names no address.
-    fn build_failure(&self, is_denied: bool, why: &str) -> Decision {
-        Decision::Failed(Failure {
+    fn build_failure(&self, is_denied: bool, why: &str) -> Failure {
+        Failure {
             is_denied,
+            is_overloaded: false,
             reason: String::new(),
             error: format!("authorization webhook {:?}: {why}", self.name),
-        })
+        }
     }
 
     fn log_failure(&self, why: &str) {
@@ -187,8 +223,8 @@ impl ReviewCall {
     /// Calls the server, again after errors that may pass.
     pub async fn send(self) -> Decision {
         let webhook = &*self.webhook;
-        let Some(_place) = webhook.places.take(&self.client, self.is_system) else {
-            return webhook.deny("too many requests wait for its response");
+        let Some(_place) = webhook.places.take(self.client, self.is_system) else {
+            return webhook.deny_overloaded();
         };
         let mut wait = FIRST_WAIT;
         for attempt in 1.. {
@@ -196,7 +232,7 @@ impl ReviewCall {
                 Ok(decision) => {
                     if let Some(key) = self.key {
                         let cache = &webhook.cache;
-                        cache.insert(key, &self.client, &decision, Instant::now());
+                        cache.insert(key, self.client, &decision, Instant::now());
                     }
                     return decision;
                 }
@@ -273,7 +309,11 @@ impl From<CallError> for AttemptError {
             } else {
                 CallResult::Error
             },
-            why: error.to_string(),
+            why: match &error {
+                // Its text quotes the response, which may repeat the review.
+                CallError::Status { code, .. } => format!("the response has the status {code}"),
+                error => error.to_string(),
+            },
             is_transient: error.is_transient(),
         }
     }

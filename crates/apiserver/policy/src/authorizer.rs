@@ -46,8 +46,8 @@ impl UserCheck {
         mut evaluation: impl FnMut(&mut Allowance) -> T,
     ) -> T {
         loop {
-            // Each repetition costs what the first one did, so that the outcome does not depend on
-            // the number of them.
+            // Each repetition has the cost budget of the first one. Work that has no cost counts
+            // in each.
             let before = allowance.remaining_cost();
             let client = self.user.compute_client();
             let result = compute(client, ComputeKind::Evaluation, || evaluation(allowance)).await;
@@ -58,25 +58,31 @@ impl UserCheck {
         }
     }
 
-    /// Makes the checks that an evaluation has asked for; returns whether there were any.
+    /// Makes the checks that an evaluation needs; returns whether there were any.
     async fn wait_for_pending(&self) -> bool {
         let pending = std::mem::take(&mut self.awaited.lock().pending);
         let is_any = !pending.is_empty();
-        for asked in pending {
-            let decision = self.authorizer.authorize(&self.attributes(&asked)).await;
-            let known = (asked, convert_decision(decision));
+        for check in pending {
+            let decision = self
+                .authorizer
+                .authorize(&self.build_attributes(&check))
+                .await;
+            let known = (check, convert_decision(decision));
             self.awaited.lock().known.push(known);
         }
         is_any
     }
 
-    /// Returns the known decision of a check that is waited for, or records the check.
-    fn find_awaited(&self, asked: &CheckAttributes) -> Option<CheckDecision> {
+    /// Returns the decision of a check that was waited for.
+    fn find_known(&self, check: &CheckAttributes) -> Option<CheckDecision> {
+        let awaited = self.awaited.lock();
+        let known = awaited.known.iter().find(|(known, _)| known == check);
+        known.map(|(_, decision)| decision.clone())
+    }
+
+    /// Records a check to wait for; returns an error if there are too many.
+    fn record_pending(&self, check: &CheckAttributes) -> Option<CheckDecision> {
         let mut awaited = self.awaited.lock();
-        let known = awaited.known.iter().find(|(known, _)| known == asked);
-        if let Some((_, decision)) = known {
-            return Some(decision.clone());
-        }
         if awaited.known.len() + awaited.pending.len() >= MAX_AWAITED {
             let error = format!("a request has at most {MAX_AWAITED} checks that need a webhook");
             return Some(CheckDecision {
@@ -84,27 +90,31 @@ impl UserCheck {
                 ..CheckDecision::default()
             });
         }
-        if !awaited.pending.contains(asked) {
-            awaited.pending.push(asked.clone());
+        if !awaited.pending.contains(check) {
+            awaited.pending.push(check.clone());
         }
         None
     }
 
-    fn attributes(&self, asked: &CheckAttributes) -> Attributes {
-        let user = match &asked.service_account {
+    fn build_attributes(&self, check: &CheckAttributes) -> Attributes {
+        let user = match &check.service_account {
             Some((namespace, name)) => service_account(namespace, name),
             None => self.user.clone(),
         };
-        match &asked.target {
+        // The limits are those of the user of the request, also for checks about an account.
+        let caller = Some(self.user.clone());
+        match &check.target {
             CheckTarget::Path(path) => Attributes {
                 user,
-                verb: asked.verb.clone(),
+                caller,
+                verb: check.verb.clone(),
                 path: path.clone(),
                 ..Attributes::default()
             },
             CheckTarget::Resource(resource) => Attributes {
                 user,
-                verb: asked.verb.clone(),
+                caller,
+                verb: check.verb.clone(),
                 group: resource.group.clone(),
                 // Upstream's CEL library sets `APIVersion: "*"`: expressions name no version, and
                 // RBAC does not use it.
@@ -142,10 +152,15 @@ fn service_account(namespace: &str, name: &str) -> User {
 }
 
 impl AuthorizerCheck for UserCheck {
-    fn decide(&self, asked: &CheckAttributes) -> Option<CheckDecision> {
-        match self.authorizer.authorize(&self.attributes(asked)).decided() {
+    fn decide(&self, check: &CheckAttributes) -> Option<CheckDecision> {
+        // First, so that a repeated evaluation does not run through the authorizers again.
+        if let Some(decision) = self.find_known(check) {
+            return Some(decision);
+        }
+        let attributes = self.build_attributes(check);
+        match self.authorizer.authorize(&attributes).decided() {
             Some(decision) => Some(convert_decision(decision)),
-            None => self.find_awaited(asked),
+            None => self.record_pending(check),
         }
     }
 }
@@ -259,7 +274,7 @@ mod tests {
     async fn evaluation_is_repeated_with_the_decisions_that_it_waits_for() {
         let slow = Arc::new(Slow(Mutex::default()));
         let check = UserCheck::new(slow.clone(), &User::default());
-        let ask = |name: &str| {
+        let check_name = |name: &str| {
             let decision = check.decide(&CheckAttributes {
                 service_account: None,
                 verb: "get".to_owned(),
@@ -278,8 +293,8 @@ mod tests {
             costs.push(allowance.remaining_cost());
             allowance.charge_total(7).unwrap();
             // The second check is made only if the first one allows.
-            let (allowed, _) = ask("yes")?;
-            Some((allowed, ask("no")?, ask("broken")?))
+            let (allowed, _) = check_name("yes")?;
+            Some((allowed, check_name("no")?, check_name("broken")?))
         };
         let result = check.evaluate(&mut allowance, evaluation).await;
         assert_eq!(result, Some((true, (false, false), (false, true))));

@@ -34,6 +34,16 @@ pub struct Attributes {
     pub field_selector: String,
     /// Raw label selector of the request.
     pub label_selector: String,
+    /// The caller, if it is not the user: reviews and expressions may be about other users.
+    pub caller: Option<User>,
+}
+
+impl Attributes {
+    /// Returns the user whose limits apply. A caller chooses the subject of a review, so that the
+    /// subject's limits are not the caller's to use.
+    pub fn caller(&self) -> &User {
+        self.caller.as_ref().unwrap_or(&self.user)
+    }
 }
 
 /// An authorizer's decision, with the reason.
@@ -54,6 +64,8 @@ pub enum Decision {
 pub struct Failure {
     /// True if the chain ends; otherwise the next authorizer decides.
     pub is_denied: bool,
+    /// True if the same request may succeed soon, because a limit of waiting requests was reached.
+    pub is_overloaded: bool,
     /// The reasons of the authorizers.
     pub reason: String,
     /// The error, without addresses or credentials: clients see it.

@@ -10,6 +10,9 @@ use percent_encoding::percent_decode_str;
 /// First segments of kubelet paths that run a command in a container or checkpoint one.
 const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
 
+/// Seconds after which a client may repeat a request that was beyond the limits of a webhook.
+const RETRY_AFTER: i32 = 1;
+
 /// Authorizes the request, and records the decision in its audit events.
 pub async fn authorize_and_annotate(
     server: &Server,
@@ -34,6 +37,9 @@ fn check_decision(attributes: &Attributes, decision: Decision) -> Result<(), Api
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
             Err(forbidden_error(attributes, &reason))
+        }
+        Decision::Failed(failure) if failure.is_overloaded => {
+            Err(ApiError::too_many_requests(failure.error, RETRY_AFTER))
         }
         // As upstream no 403: the same request may be allowed when the webhook responds again.
         Decision::Failed(failure) => Err(ApiError::internal(failure.error)),
@@ -103,6 +109,7 @@ pub fn request_attributes(context: &Context) -> Attributes {
         is_resource: info.is_resource,
         field_selector: selector("fieldSelector"),
         label_selector: selector("labelSelector"),
+        caller: None,
     }
 }
 

@@ -138,7 +138,7 @@ impl AuthzFlags {
             mode: Mode::Webhook,
             // Upstream's name for it in metrics.
             name: "default".to_owned(),
-            webhook: Some(WebhookSpec::of_flags(
+            webhook: Some(WebhookSpec::from_flags(
                 kubeconfig,
                 version,
                 ttl("authorized", authorized, "5m0s")?,

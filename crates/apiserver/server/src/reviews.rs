@@ -60,13 +60,13 @@ pub async fn respond_review(
         "TokenReview" => object["status"] = token_review(server, &object).await?,
         "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
-            object["status"] =
-                review_access(server, &object["spec"], review_subject(&object["spec"])).await
+            let user = review_subject(&object["spec"]);
+            object["status"] = review_access(server, context, &object["spec"], user).await
         }
-        // The user is the caller's, so that every user may ask without a permission to review
-        // others.
+        // The user is the caller, so that no permission to review others is needed.
         "SelfSubjectAccessReview" => {
-            object["status"] = review_access(server, &object["spec"], context.user.clone()).await
+            object["status"] =
+                review_access(server, context, &object["spec"], context.user.clone()).await
         }
         "SelfSubjectRulesReview" => object["status"] = review_rules(server, context, &object)?,
         _ => return Err(ApiError::no_such_path()),
@@ -176,8 +176,12 @@ fn review_subject(spec: &Value) -> User {
 }
 
 /// Computes the status of an access review.
-async fn review_access(server: &Server, spec: &Value, user: User) -> Value {
-    let decision = server.authz.authorize(&review_attributes(spec, user)).await;
+async fn review_access(server: &Server, context: &Context, spec: &Value, user: User) -> Value {
+    let attributes = Attributes {
+        caller: Some(context.user.clone()),
+        ..review_attributes(spec, user)
+    };
+    let decision = server.authz.authorize(&attributes).await;
     // `denied` is for explicit denials: without it, the caller may consult its next authorizer.
     let (allowed, denied, reason, error) = match decision {
         Decision::Allow(reason) => (true, false, reason, None),
@@ -188,6 +192,7 @@ async fn review_access(server: &Server, spec: &Value, user: User) -> Value {
                 is_denied,
                 reason,
                 error,
+                ..
             } = failure;
             (false, is_denied, reason, Some(error))
         }
@@ -234,7 +239,7 @@ fn review_attributes(spec: &Value, user: User) -> Attributes {
         is_resource: true,
         field_selector: format_selector(&resource["fieldSelector"], field_term),
         label_selector: format_selector(&resource["labelSelector"], label_term),
-        path: String::new(),
+        ..Attributes::default()
     }
 }
 

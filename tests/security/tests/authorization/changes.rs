@@ -61,8 +61,8 @@ async fn wait_for(plane: &ControlPlane, status: &str, count: usize) {
     }
 }
 
-/// A webhook that is this API server asks about its own requests, without end. The requests end, and
-/// others are served meanwhile.
+/// A webhook that is this API server reviews the requests of its own reviews, without end. The requests
+/// end, and administrators are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_behind_the_server_itself_does_not_block_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -94,13 +94,13 @@ async fn webhook_behind_the_server_itself_does_not_block_it() {
     let maps = "/api/v1/namespaces/default/configmaps";
     let jane = plane.user("jane", None);
     let begun = Instant::now();
-    let (asked, other) = tokio::join!(jane.get(maps), async {
+    let (reviewed, other) = tokio::join!(jane.get(maps), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let begun = Instant::now();
         plane.admin().get(maps).await.expect_success();
         begun.elapsed()
     });
-    asked.expect_success();
+    reviewed.expect_success();
     assert!(
         begun.elapsed() < Duration::from_secs(30),
         "{:?}",

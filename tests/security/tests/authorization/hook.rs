@@ -32,11 +32,11 @@ impl Hook {
     /// what `allowed` names.
     pub async fn with_lists(allowed: &'static [&str], denied: &'static [&str]) -> Self {
         Self::start(move |spec| {
-            let asked = describe(spec);
-            if denied.contains(&asked.as_str()) {
+            let request = describe(spec);
+            if denied.contains(&request.as_str()) {
                 return json!({"allowed": false, "denied": true, "reason": "denied by the hook"});
             }
-            json!({"allowed": allowed.contains(&asked.as_str())})
+            json!({"allowed": allowed.contains(&request.as_str())})
         })
         .await
     }
@@ -48,8 +48,8 @@ impl Hook {
         write_kubeconfig(folder, cluster, json!({"token": "of-the-server"}))
     }
 
-    /// Returns what was asked so far.
-    pub fn asked(&self) -> Vec<String> {
+    /// Returns the reviews so far.
+    pub fn reviewed(&self) -> Vec<String> {
         let received = self.0.received();
         received
             .iter()
@@ -57,8 +57,11 @@ impl Hook {
             .collect()
     }
 
-    pub fn count(&self, asked: &str) -> usize {
-        self.asked().iter().filter(|found| *found == asked).count()
+    pub fn count(&self, review: &str) -> usize {
+        self.reviewed()
+            .iter()
+            .filter(|found| *found == review)
+            .count()
     }
 }
 

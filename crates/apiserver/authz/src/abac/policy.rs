@@ -60,7 +60,7 @@ impl Policy {
                     return Err(format!("the field {field:?} is not known"));
                 }
                 let policy: Policy = serde_json::from_value(spec).map_err(read)?;
-                Ok(policy.of_authenticated())
+                Ok(policy.restrict_wildcard())
             }
             ("", "" | KIND) | (OLD_VERSION, KIND) => {
                 let old: OldPolicy = serde_json::from_value(fields.into()).map_err(read)?;
@@ -71,7 +71,7 @@ impl Policy {
     }
 
     /// Replaces the wildcard of users and groups, which does not mean anonymous users.
-    fn of_authenticated(mut self) -> Self {
+    fn restrict_wildcard(mut self) -> Self {
         if self.user == ALL || self.group == ALL {
             self.user = String::new();
             self.group = AUTHENTICATED.to_owned();
@@ -82,35 +82,35 @@ impl Policy {
     /// Returns whether the policy allows a request.
     pub fn allows(&self, attributes: &Attributes) -> bool {
         let reads = matches!(attributes.verb.as_str(), "get" | "list" | "watch");
-        self.is_of(&attributes.user)
+        self.matches_user(&attributes.user)
             && (reads || !self.readonly)
             && if attributes.is_resource {
-                self.names_resource(attributes)
+                self.matches_resource(attributes)
             } else {
-                self.names_path(&attributes.path)
+                self.matches_path(&attributes.path)
             }
     }
 
     /// Returns whether the policy has rules of a user in a namespace.
     pub fn applies(&self, user: &User, namespace: &str) -> bool {
-        self.is_of(user) && matches_text(&self.namespace, namespace)
+        self.matches_user(user) && matches_text(&self.namespace, namespace)
     }
 
     /// Both the user and the group have to match, if given.
-    fn is_of(&self, user: &User) -> bool {
+    fn matches_user(&self, user: &User) -> bool {
         let is_given = !self.user.is_empty() || !self.group.is_empty();
         is_given
             && (self.user.is_empty() || self.user == user.name)
             && (self.group.is_empty() || user.in_group(&self.group))
     }
 
-    fn names_resource(&self, attributes: &Attributes) -> bool {
+    fn matches_resource(&self, attributes: &Attributes) -> bool {
         matches_text(&self.namespace, &attributes.namespace)
             && matches_text(&self.resource, &attributes.resource)
             && matches_text(&self.api_group, &attributes.group)
     }
 
-    fn names_path(&self, path: &str) -> bool {
+    fn matches_path(&self, path: &str) -> bool {
         let own = self.non_resource_path.as_str();
         match own.strip_suffix(ALL) {
             Some(start) => path.starts_with(start.trim_end_matches('*')),
@@ -148,6 +148,6 @@ impl OldPolicy {
             namespace: or_all(self.namespace),
             non_resource_path: if has_paths { ALL } else { "" }.to_owned(),
         }
-        .of_authenticated()
+        .restrict_wildcard()
     }
 }

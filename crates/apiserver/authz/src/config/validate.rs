@@ -160,7 +160,7 @@ fn validate_webhook(
     })
 }
 
-fn positive(nanoseconds: i64) -> Option<Duration> {
+fn parse_positive(nanoseconds: i64) -> Option<Duration> {
     let nanoseconds = u64::try_from(nanoseconds).ok()?;
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }
@@ -174,7 +174,7 @@ fn validate_timeout(
         errors.required(path, "");
         return None;
     }
-    let found = positive(timeout.0).filter(|_| timeout.0 <= LONGEST_TIMEOUT);
+    let found = parse_positive(timeout.0).filter(|_| timeout.0 <= LONGEST_TIMEOUT);
     if found.is_none() {
         let shown = base_duration::format_duration(timeout.0);
         errors.invalid(path, shown, "must be > 0s and <= 30s");
@@ -189,7 +189,7 @@ fn validate_ttl(
     errors: &mut Errors,
 ) -> Option<Duration> {
     let given = if ttl.0 == 0 { default } else { ttl.0 };
-    let found = positive(given);
+    let found = parse_positive(given);
     if found.is_none() {
         let shown = base_duration::format_duration(given);
         errors.invalid(path, shown, "must be > 0s");

@@ -12,7 +12,7 @@ type Key = (Target, String, String);
 /// For each object the nodes that use it, with a count.
 #[derive(Default)]
 pub struct Graph {
-    // Counted by node and not by pod: authorization asks only for the node, and is on the path of
+    // Counted by node and not by pod: authorization needs the node only, and is on the path of
     // every read.
     users: HashMap<Key, HashMap<String, usize>>,
     pods: HashMap<(String, String), (String, Vec<Key>)>,

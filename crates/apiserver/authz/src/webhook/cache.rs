@@ -1,13 +1,12 @@
 //! Decisions of a webhook that are reused for some time.
 //!
-//! An entry has a fixed size: its key is a digest, so that a client can't fill the memory by large
-//! requests. If the cache is full, the client with the most entries loses its oldest one, so that
-//! no client can remove those of all others.
+//! An entry has a bounded size: its keys are digests, and a long reason is not cached. If the cache
+//! is full, expired entries make room, then the oldest one of the client with the most. So one
+//! client can't remove the entries of others; many clients with few entries each can.
 
 use apiserver_request::Decision;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// Entries at most, as upstream.
@@ -15,7 +14,7 @@ const MAX_ENTRIES: usize = 8192;
 /// Longest reason of an entry in bytes.
 const MAX_REASON: usize = 1024;
 
-/// SHA-256 of a review.
+/// SHA-256 of a review, or of the name of a client.
 pub type Key = [u8; 32];
 
 /// Decisions by review.
@@ -28,19 +27,23 @@ pub struct DecisionCache {
 #[derive(Default)]
 struct Entries {
     by_key: HashMap<Key, Entry>,
-    /// Keys of each client, in the order of their insertion.
-    queues: HashMap<Arc<str>, VecDeque<Key>>,
+    /// Keys of each client, by the number of their insertion.
+    queues: HashMap<Key, BTreeMap<u64, Key>>,
     /// Clients by the number of their entries.
-    sizes: BTreeSet<(usize, Arc<str>)>,
+    sizes: BTreeSet<(usize, Key)>,
+    expiries: BTreeSet<(Instant, Key)>,
+    inserted: u64,
 }
 
 struct Entry {
     decision: Decision,
     expires: Instant,
+    client: Key,
+    number: u64,
 }
 
 impl DecisionCache {
-    /// Creates a cache. Decisions with a time of zero are not kept.
+    /// Creates a cache. Decisions with a time of zero are not cached.
     pub fn new(authorized_ttl: Duration, unauthorized_ttl: Duration) -> Self {
         DecisionCache {
             authorized_ttl,
@@ -49,7 +52,7 @@ impl DecisionCache {
         }
     }
 
-    /// Returns whether any decision is kept.
+    /// Returns whether any decision is cached.
     pub fn is_used(&self) -> bool {
         !self.authorized_ttl.is_zero() || !self.unauthorized_ttl.is_zero()
     }
@@ -61,8 +64,8 @@ impl DecisionCache {
         (now < entry.expires).then(|| entry.decision.clone())
     }
 
-    /// Keeps a decision about a review of this client.
-    pub fn insert(&self, key: Key, client: &str, decision: &Decision, now: Instant) {
+    /// Caches a decision about a review for this client.
+    pub fn insert(&self, key: Key, client: Key, decision: &Decision, now: Instant) {
         let (ttl, reason) = match decision {
             Decision::Allow(reason) => (self.authorized_ttl, reason),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => (self.unauthorized_ttl, reason),
@@ -74,50 +77,67 @@ impl DecisionCache {
         let Some(expires) = now.checked_add(ttl) else {
             return;
         };
-        let entry = Entry {
-            decision: decision.clone(),
-            expires,
-        };
-        self.entries.lock().insert(key, client, entry);
+        let mut entries = self.entries.lock();
+        entries.remove_expired(now);
+        entries.insert(key, client, decision.clone(), expires);
     }
 }
 
 impl Entries {
-    fn insert(&mut self, key: Key, client: &str, entry: Entry) {
-        if let Some(known) = self.by_key.get_mut(&key) {
-            *known = entry;
-            return;
-        }
+    fn insert(&mut self, key: Key, client: Key, decision: Decision, expires: Instant) {
+        self.remove(&key);
         if self.by_key.len() >= MAX_ENTRIES {
             self.evict_of_largest();
         }
-        self.by_key.insert(key, entry);
-        let client = match self.queues.get_key_value(client) {
-            Some((known, _)) => known.clone(),
-            None => Arc::from(client),
+        self.inserted += 1;
+        let number = self.inserted;
+        let entry = Entry {
+            decision,
+            expires,
+            client,
+            number,
         };
-        let queue = self.queues.entry(client.clone()).or_default();
-        self.sizes.remove(&(queue.len(), client.clone()));
-        queue.push_back(key);
+        self.by_key.insert(key, entry);
+        self.expiries.insert((expires, key));
+        let queue = self.queues.entry(client).or_default();
+        self.sizes.remove(&(queue.len(), client));
+        queue.insert(number, key);
         self.sizes.insert((queue.len(), client));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(entry) = self.by_key.remove(key) else {
+            return;
+        };
+        self.expiries.remove(&(entry.expires, *key));
+        let Some(queue) = self.queues.get_mut(&entry.client) else {
+            return;
+        };
+        self.sizes.remove(&(queue.len(), entry.client));
+        queue.remove(&entry.number);
+        match queue.len() {
+            0 => drop(self.queues.remove(&entry.client)),
+            left => drop(self.sizes.insert((left, entry.client))),
+        }
+    }
+
+    fn remove_expired(&mut self, now: Instant) {
+        while let Some((expires, key)) = self.expiries.first().copied()
+            && expires <= now
+        {
+            self.remove(&key);
+            self.expiries.remove(&(expires, key));
+        }
     }
 
     /// Removes the oldest entry of the client with the most.
     fn evict_of_largest(&mut self) {
-        let Some((_, client)) = self.sizes.pop_last() else {
-            return;
-        };
-        let Some(queue) = self.queues.get_mut(&client) else {
-            return;
-        };
-        if let Some(key) = queue.pop_front() {
-            self.by_key.remove(&key);
-        }
-        let left = queue.len();
-        if left == 0 {
-            self.queues.remove(&client);
-        } else {
-            self.sizes.insert((left, client));
+        let largest = self.sizes.last().and_then(|(_, client)| {
+            let (_, key) = self.queues.get(client)?.first_key_value()?;
+            Some(*key)
+        });
+        if let Some(key) = largest {
+            self.remove(&key);
         }
     }
 }
@@ -125,6 +145,7 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sha2::{Digest, Sha256};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -142,23 +163,23 @@ mod tests {
     fn decision_is_reused_for_the_time_of_its_kind() {
         let cache = DecisionCache::new(MINUTE, Duration::ZERO);
         let now = Instant::now();
-        cache.insert(key(1, 1), "a", &allow(), now);
-        cache.insert(key(1, 2), "a", &Decision::Deny(String::new()), now);
-        cache.insert(key(1, 3), "a", &Decision::NoOpinion(String::new()), now);
+        cache.insert(key(1, 1), [1; 32], &allow(), now);
+        cache.insert(key(1, 2), [1; 32], &Decision::Deny(String::new()), now);
+        cache.insert(key(1, 3), [1; 32], &Decision::NoOpinion(String::new()), now);
         assert_eq!(cache.find(&key(1, 1), now), Some(allow()));
         assert_eq!(cache.find(&key(1, 1), now + MINUTE), None);
         assert_eq!(cache.find(&key(1, 2), now), None);
         assert_eq!(cache.find(&key(1, 3), now), None);
-        cache.insert(key(1, 1), "a", &allow(), now + MINUTE);
+        cache.insert(key(1, 1), [1; 32], &allow(), now + MINUTE);
         assert_eq!(cache.find(&key(1, 1), now + MINUTE), Some(allow()));
     }
 
     #[test]
-    fn long_reason_is_not_kept() {
+    fn long_reason_is_not_cached() {
         let cache = DecisionCache::new(MINUTE, MINUTE);
         let now = Instant::now();
         let long = Decision::Allow("r".repeat(MAX_REASON + 1));
-        cache.insert(key(1, 1), "a", &long, now);
+        cache.insert(key(1, 1), [1; 32], &long, now);
         assert_eq!(cache.find(&key(1, 1), now), None);
     }
 
@@ -167,10 +188,10 @@ mod tests {
         let cache = DecisionCache::new(MINUTE, MINUTE);
         let now = Instant::now();
         for number in 0..100 {
-            cache.insert(key(1, number), "small", &allow(), now);
+            cache.insert(key(1, number), [1; 32], &allow(), now);
         }
         for number in 0..2 * MAX_ENTRIES {
-            cache.insert(key(2, number), "large", &allow(), now);
+            cache.insert(key(2, number), [2; 32], &allow(), now);
         }
         let kept = |client, count| {
             (0..count)
@@ -181,5 +202,25 @@ mod tests {
         assert_eq!(kept(2, 2 * MAX_ENTRIES), MAX_ENTRIES - 100);
         assert_eq!(cache.entries.lock().by_key.len(), MAX_ENTRIES);
         assert_eq!(cache.entries.lock().sizes.len(), 2);
+    }
+
+    #[test]
+    fn expired_entries_are_removed_before_those_of_others() {
+        let cache = DecisionCache::new(2 * MINUTE, MINUTE);
+        let now = Instant::now();
+        for number in 0..100 {
+            cache.insert(key(1, number), [1; 32], &allow(), now);
+        }
+        let short = Decision::NoOpinion(String::new());
+        for number in 0..MAX_ENTRIES - 100 {
+            let client = Sha256::digest(number.to_be_bytes()).into();
+            cache.insert(key(2, number), client, &short, now);
+        }
+        assert_eq!(cache.entries.lock().by_key.len(), MAX_ENTRIES);
+        cache.insert(key(3, 0), [3; 32], &allow(), now + MINUTE);
+        let entries = cache.entries.lock();
+        assert_eq!(entries.by_key.len(), 101);
+        assert_eq!(entries.expiries.len(), 101);
+        assert_eq!((entries.queues.len(), entries.sizes.len()), (2, 2));
     }
 }

@@ -1,6 +1,7 @@
 //! Places for calls at the same time: a webhook that does not respond must not collect requests
 //! without a bound, and one client must not take all places.
 
+use super::cache::Key;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,29 +20,30 @@ pub struct CallPlaces(Mutex<Taken>);
 #[derive(Default)]
 struct Taken {
     all: usize,
-    by_client: HashMap<String, usize>,
+    /// By the digest of the name.
+    by_client: HashMap<Key, usize>,
 }
 
 /// A taken place.
 pub struct CallPlace {
     places: Arc<CallPlaces>,
-    client: String,
+    client: Key,
 }
 
 impl CallPlaces {
     /// Takes a place for a client; `None` if there is none left for it.
-    pub fn take(self: &Arc<Self>, client: &str, is_system: bool) -> Option<CallPlace> {
+    pub fn take(self: &Arc<Self>, client: Key, is_system: bool) -> Option<CallPlace> {
         let mut taken = self.0.lock();
         let limit = if is_system { MAX_CALLS } else { MAX_OTHERS };
-        let own = taken.by_client.get(client).copied().unwrap_or_default();
+        let own = taken.by_client.get(&client).copied().unwrap_or_default();
         if taken.all >= limit || own >= MAX_PER_CLIENT {
             return None;
         }
         taken.all += 1;
-        taken.by_client.insert(client.to_owned(), own + 1);
+        taken.by_client.insert(client, own + 1);
         Some(CallPlace {
             places: self.clone(),
-            client: client.to_owned(),
+            client,
         })
     }
 }
@@ -67,18 +69,18 @@ mod tests {
     fn clients_leave_places_to_others_and_to_the_system() {
         let places = Arc::new(CallPlaces::default());
         let mut held = Vec::new();
-        for client in ["a", "b", "c"] {
+        for client in [[1; 32], [2; 32], [3; 32]] {
             for _ in 0..MAX_PER_CLIENT {
                 held.extend(places.take(client, false));
             }
-            assert!(places.take(client, false).is_none(), "{client}");
+            assert!(places.take(client, false).is_none(), "{client:?}");
         }
         assert_eq!(held.len(), MAX_OTHERS);
-        assert!(places.take("d", false).is_none());
-        held.extend(places.take("system:node:n", true));
+        assert!(places.take([4; 32], false).is_none());
+        held.extend(places.take([5; 32], true));
         assert_eq!(held.len(), MAX_OTHERS + 1);
         drop(held);
-        assert!(places.take("d", false).is_some());
+        assert!(places.take([4; 32], false).is_some());
         let taken = places.0.lock();
         assert!(taken.all == 0 && taken.by_client.is_empty());
     }

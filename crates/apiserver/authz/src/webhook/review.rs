@@ -7,8 +7,13 @@ use serde_json::{Map, Value, json};
 
 const GROUP: &str = "authorization.k8s.io";
 const KIND: &str = "SubjectAccessReview";
-/// Bytes of attributes that the client chooses, from which on a decision is not kept, as upstream.
+/// Bytes of attributes from which on a decision is not cached. As upstream, without those of the
+/// user.
 const MAX_CACHED: usize = 10_000;
+/// Requirements of a selector at most. Each is an object of the review, much larger than its text.
+const MAX_REQUIREMENTS: usize = 1000;
+/// Bytes that an item of a list counts in addition to its text.
+const ITEM: usize = 4;
 
 /// A version of SubjectAccessReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +42,72 @@ impl ReviewVersion {
     }
 }
 
+/// The parsed selectors of a request.
+#[derive(Default)]
+pub struct Selectors {
+    fields: FieldSelector,
+    labels: Selector,
+}
+
+impl Selectors {
+    /// Parses the selectors; `None` if they have too many requirements. One that can't be parsed
+    /// has none: without them, the review is about more objects.
+    pub fn parse(attributes: &Attributes) -> Option<Self> {
+        let mut selectors = Selectors::default();
+        if !attributes.field_selector.is_empty() {
+            let parsed = FieldSelector::parse(&attributes.field_selector);
+            selectors.fields = parsed.unwrap_or_default();
+        }
+        if !attributes.label_selector.is_empty() {
+            let parsed = Selector::parse(&attributes.label_selector);
+            selectors.labels = parsed.unwrap_or_default();
+        }
+        let count = selectors.fields.terms.len() + selectors.labels.requirements.len();
+        (count <= MAX_REQUIREMENTS).then_some(selectors)
+    }
+
+    /// Builds the fields of a review that have requirements.
+    pub fn build_fields(&self, values: EmptyValues) -> Vec<(&'static str, Value)> {
+        let built = [
+            ("fieldSelector", build_field_requirements(&self.fields)),
+            (
+                "labelSelector",
+                build_label_requirements(&self.labels, values),
+            ),
+        ];
+        let filled = built.into_iter().filter(|(_, all)| !all.is_empty());
+        filled
+            .map(|(name, all)| (name, wrap_requirements(all)))
+            .collect()
+    }
+}
+
+/// The field `values` of a requirement without values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum EmptyValues {
+    /// Left out, as Go encodes it.
+    Omitted,
+    /// An empty list, as expressions have it.
+    Kept,
+}
+
+fn wrap_requirements(requirements: Vec<Value>) -> Value {
+    let fields = [("requirements".to_owned(), requirements.into())];
+    Value::Object(fields.into_iter().collect())
+}
+
 /// Builds the `spec` of a review. Empty fields are left out, as Go encodes them.
-pub fn build_spec(attributes: &Attributes, version: ReviewVersion) -> Value {
+pub fn build_spec(attributes: &Attributes, selectors: &Selectors, version: ReviewVersion) -> Value {
     let user = &attributes.user;
     let mut spec = Map::new();
     if attributes.is_resource {
-        spec.insert("resourceAttributes".into(), build_resource(attributes));
+        let resource = build_resource(attributes, selectors);
+        spec.insert("resourceAttributes".into(), resource);
     } else {
-        let target = texts([("path", &attributes.path), ("verb", &attributes.verb)]);
+        let target = collect_texts([("path", &attributes.path), ("verb", &attributes.verb)]);
         spec.insert("nonResourceAttributes".into(), target.into());
     }
-    spec.extend(texts([("user", &user.name), ("uid", &user.uid)]));
+    spec.extend(collect_texts([("user", &user.name), ("uid", &user.uid)]));
     if !user.groups.is_empty() {
         // The field had another name in the beta version.
         let name = match version {
@@ -62,15 +122,15 @@ pub fn build_spec(attributes: &Attributes, version: ReviewVersion) -> Value {
     spec.into()
 }
 
-fn texts<const N: usize>(fields: [(&str, &String); N]) -> Map<String, Value> {
+fn collect_texts<const N: usize>(fields: [(&str, &String); N]) -> Map<String, Value> {
     let filled = fields.into_iter().filter(|(_, text)| !text.is_empty());
     filled
         .map(|(name, text)| (name.to_owned(), text.as_str().into()))
         .collect()
 }
 
-fn build_resource(attributes: &Attributes) -> Value {
-    let mut resource = texts([
+fn build_resource(attributes: &Attributes, selectors: &Selectors) -> Value {
+    let mut resource = collect_texts([
         ("namespace", &attributes.namespace),
         ("verb", &attributes.verb),
         ("group", &attributes.group),
@@ -79,43 +139,21 @@ fn build_resource(attributes: &Attributes) -> Value {
         ("subresource", &attributes.subresource),
         ("name", &attributes.name),
     ]);
-    for (name, requirements) in [
-        (
-            "fieldSelector",
-            field_requirements(&attributes.field_selector),
-        ),
-        (
-            "labelSelector",
-            label_requirements(&attributes.label_selector),
-        ),
-    ] {
-        if !requirements.is_empty() {
-            resource.insert(name.into(), json!({"requirements": requirements}));
-        }
+    for (name, requirements) in selectors.build_fields(EmptyValues::Omitted) {
+        resource.insert(name.into(), requirements);
     }
     resource.into()
 }
 
-/// Returns the requirements of a field selector. None of a selector that can't be parsed: without
-/// them, the review is about more objects.
-pub fn field_requirements(selector: &str) -> Vec<Value> {
-    if selector.is_empty() {
-        return Vec::new();
-    }
-    let parsed = FieldSelector::parse(selector).unwrap_or_default();
+fn build_field_requirements(selector: &FieldSelector) -> Vec<Value> {
     let requirement = |term: &api_meta::fields::Term| {
         let operator = if term.negated { "NotIn" } else { "In" };
         json!({"key": term.field, "operator": operator, "values": [term.value]})
     };
-    parsed.terms.iter().map(requirement).collect()
+    selector.terms.iter().map(requirement).collect()
 }
 
-/// Returns the requirements of a label selector that a review can have.
-pub fn label_requirements(selector: &str) -> Vec<Value> {
-    if selector.is_empty() {
-        return Vec::new();
-    }
-    let parsed = Selector::parse(selector).unwrap_or_default();
+fn build_label_requirements(selector: &Selector, values: EmptyValues) -> Vec<Value> {
     let requirement = |requirement: &api_meta::labels::Requirement| {
         let operator = match requirement.operator {
             Operator::In => "In",
@@ -126,30 +164,47 @@ pub fn label_requirements(selector: &str) -> Vec<Value> {
             Operator::GreaterThan | Operator::LessThan => return None,
         };
         let mut built = json!({"key": requirement.key, "operator": operator});
-        if !requirement.values.is_empty() {
+        if values == EmptyValues::Kept || !requirement.values.is_empty() {
             built["values"] = json!(requirement.values);
         }
         Some(built)
     };
-    parsed.requirements.iter().filter_map(requirement).collect()
+    selector
+        .requirements
+        .iter()
+        .filter_map(requirement)
+        .collect()
 }
 
 /// Encodes the review of a spec.
-pub fn encode_review(spec: &Value, version: ReviewVersion) -> Vec<u8> {
-    let review = json!({
+pub fn encode_review(spec: Value, version: ReviewVersion) -> Vec<u8> {
+    let mut review = json!({
         "kind": KIND,
         "apiVersion": format!("{GROUP}/{}", version.name()),
         "metadata": {},
-        "spec": spec,
         "status": {"allowed": false},
     });
+    review["spec"] = spec;
     review.to_string().into_bytes()
 }
 
-/// Returns whether the decision about a request may be kept.
+/// Returns whether the decision about a request may be cached.
 pub fn is_cacheable(attributes: &Attributes) -> bool {
+    count_target_bytes(attributes) < MAX_CACHED
+}
+
+/// Returns the bytes of all attributes. Callers choose those of the user, too: in reviews.
+pub fn count_bytes(attributes: &Attributes) -> usize {
+    let user = &attributes.user;
+    let extra = user.extra.values().flatten();
+    let items = user.groups.iter().chain(user.extra.keys()).chain(extra);
+    let items: usize = items.map(|item| item.len() + ITEM).sum();
+    count_target_bytes(attributes) + user.name.len() + user.uid.len() + items
+}
+
+fn count_target_bytes(attributes: &Attributes) -> usize {
     let a = attributes;
-    let controlled = [
+    let target = [
         &a.namespace,
         &a.verb,
         &a.group,
@@ -161,7 +216,7 @@ pub fn is_cacheable(attributes: &Attributes) -> bool {
         &a.field_selector,
         &a.label_selector,
     ];
-    controlled.iter().map(|text| text.len()).sum::<usize>() < MAX_CACHED
+    target.iter().map(|text| text.len()).sum()
 }
 
 /// Reads the decision of a response. The reason is the webhook's.
@@ -204,6 +259,7 @@ pub fn read_response(body: &[u8]) -> Result<Decision, &'static str> {
         // Denied, because one of the two is wrong.
         (true, true) => Decision::Failed(Failure {
             is_denied: true,
+            is_overloaded: false,
             reason,
             error: "webhook subject access review returned both allow and deny response".into(),
         }),
@@ -218,6 +274,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use apiserver_request::User;
+
+    fn build(attributes: &Attributes, version: ReviewVersion) -> Value {
+        let selectors = Selectors::parse(attributes).unwrap();
+        build_spec(attributes, &selectors, version)
+    }
 
     fn request() -> Attributes {
         let extra = [("scopes".to_owned(), vec!["a".to_owned()])];
@@ -250,14 +311,14 @@ mod tests {
                 {"key": "old", "operator": "DoesNotExist"}]}});
         let mut expect = json!({"resourceAttributes": resource, "user": "jane", "uid": "7",
             "groups": ["dev"], "extra": {"scopes": ["a"]}});
-        assert_eq!(build_spec(&request(), ReviewVersion::V1), expect);
+        assert_eq!(build(&request(), ReviewVersion::V1), expect);
         let groups = expect["groups"].take();
         expect.as_object_mut().unwrap().remove("groups");
         expect["group"] = groups;
-        let beta = build_spec(&request(), ReviewVersion::V1beta1);
+        let beta = build(&request(), ReviewVersion::V1beta1);
         assert_eq!(beta, expect);
         let review: Value =
-            serde_json::from_slice(&encode_review(&beta, ReviewVersion::V1beta1)).unwrap();
+            serde_json::from_slice(&encode_review(beta.clone(), ReviewVersion::V1beta1)).unwrap();
         assert_eq!(review["apiVersion"], "authorization.k8s.io/v1beta1");
         assert_eq!(review["spec"], expect);
     }
@@ -270,13 +331,18 @@ mod tests {
             ..Attributes::default()
         };
         let expect = json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
-        assert_eq!(build_spec(&path, ReviewVersion::V1), expect);
+        assert_eq!(build(&path, ReviewVersion::V1), expect);
     }
 
     #[test]
     fn selector_that_can_not_be_parsed_has_no_requirements() {
-        assert!(field_requirements("a").is_empty());
-        assert!(label_requirements("a in (").is_empty());
+        let attributes = Attributes {
+            field_selector: "a".into(),
+            label_selector: "a in (".into(),
+            ..Attributes::default()
+        };
+        let selectors = Selectors::parse(&attributes).unwrap();
+        assert!(selectors.build_fields(EmptyValues::Kept).is_empty());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct WebhookSpec {
 
 impl WebhookSpec {
     /// Creates the webhook of the flags, with the policy and timeout that upstream gives it.
-    pub fn of_flags(
+    pub fn from_flags(
         kubeconfig: PathBuf,
         version: ReviewVersion,
         authorized_ttl: Duration,

@@ -47,7 +47,7 @@ impl Setup {
         respond: impl Fn(usize, &Value) -> Result<Value, CallError> + Send + Sync + 'static,
     ) -> Self {
         let minute = Duration::from_secs(60);
-        let mut spec = WebhookSpec::of_flags(PathBuf::new(), ReviewVersion::V1, minute, minute);
+        let mut spec = WebhookSpec::from_flags(PathBuf::new(), ReviewVersion::V1, minute, minute);
         spec.denies_on_error = true;
         change(&mut spec);
         let server = Arc::new(FakeServer {
@@ -127,7 +127,7 @@ async fn response_decides_and_is_reused() {
 }
 
 #[tokio::test]
-async fn kept_decision_is_of_one_user_only() {
+async fn cached_decision_is_of_one_user_only() {
     let setup = Setup::new(
         |_| {},
         |_, review| Ok(json!({"allowed": review["spec"]["user"] == "jane"})),
@@ -146,7 +146,7 @@ async fn kept_decision_is_of_one_user_only() {
 }
 
 #[tokio::test]
-async fn decisions_are_not_kept_without_a_time_or_of_large_requests() {
+async fn decisions_are_not_cached_without_a_time_or_of_large_requests() {
     let setup = Setup::new(
         |spec| spec.authorized_ttl = Duration::ZERO,
         |_, _| Ok(json!({"allowed": true})),
@@ -264,7 +264,7 @@ async fn false_condition_skips_the_webhook_and_an_error_is_a_failure() {
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_a_silent_webhook_are_bounded() {
     let setup = Setup::new(|spec| spec.denies_on_error = false, |_, _| Ok(Value::Null));
-    let mut waiting = futures_of(&setup, 256);
+    let mut waiting = send_requests(&setup, 256, |_| {});
     // All are sent before the next one.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let Decision::Failed(failure) = setup.authorize(&request("last")).await else {
@@ -272,6 +272,9 @@ async fn requests_that_wait_for_a_silent_webhook_are_bounded() {
     };
     assert!(failure.error.contains("too many requests"), "{failure:?}");
     assert!(failure.is_denied, "a client could skip the webhook");
+    assert!(failure.is_overloaded, "it may succeed soon");
+    let limited = r#"ironclad_authorization_webhook_limited_total{name="hook"} 1"#;
+    assert!(setup.has_metric(limited));
     while waiting.join_next().await.is_some() {}
     assert_eq!(setup.calls(), 256);
     assert!(setup.authorize(&request("last")).await != Decision::Failed(failure));
@@ -288,12 +291,91 @@ async fn oversized_review_is_denied_whatever_the_failure_policy_is() {
     assert_eq!(setup.calls(), 0);
 }
 
-fn futures_of(setup: &Setup, count: usize) -> tokio::task::JoinSet<Decision> {
+#[tokio::test]
+async fn attributes_are_bounded_before_anything_is_built_of_them() {
+    let many = |count: usize| "a,".repeat(count) + "a";
+    let condition = MatchCondition::compile("true").unwrap();
+    let setup = Setup::new(
+        |spec| {
+            spec.denies_on_error = false;
+            spec.conditions = vec![condition.clone()];
+        },
+        |_, _| Ok(json!({"allowed": true})),
+    );
+    let mut rows = [(); 5].map(|()| request("a"));
+    rows[0].label_selector = many(1_500_000);
+    rows[1].label_selector = many(1000);
+    rows[2].field_selector = "a=b,".repeat(1000) + "a=b";
+    rows[3].user.groups = vec![String::new(); 1_000_000];
+    rows[4].user.extra = [("k".to_owned(), vec![String::new(); 1_000_000])].into();
+    for (row, attributes) in rows.iter().enumerate() {
+        let begun = Instant::now();
+        let decision = setup.authorize(attributes).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{row}");
+        let Decision::Failed(failure) = decision else {
+            panic!("{row}: {decision:?}");
+        };
+        assert!(failure.is_denied && !failure.is_overloaded, "{row}");
+    }
+    assert_eq!(setup.calls(), 0);
+    let mut most = request("a");
+    most.label_selector = many(999);
+    assert!(matches!(setup.authorize(&most).await, Decision::Allow(_)));
+}
+
+#[tokio::test]
+async fn costly_condition_denies_whatever_the_failure_policy_is() {
+    let requirements = "request.resourceAttributes.labelSelector.requirements";
+    let costly = format!("{requirements}.all(r, {requirements}.all(s, r.key == s.key))");
+    let setup = Setup::new(
+        |spec| {
+            spec.denies_on_error = false;
+            spec.conditions = vec![MatchCondition::compile(&costly).unwrap()];
+        },
+        |_, _| Ok(json!({"denied": true})),
+    );
+    let mut large = request("a");
+    large.label_selector = "a,".repeat(999) + "a";
+    let decision = setup.authorize(&large).await;
+    assert!(matches!(decision, Decision::Failed(failure) if failure.is_denied));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_about_others_count_for_the_caller() {
+    let setup = Setup::new(|_| {}, |_, _| Ok(Value::Null));
+    let scheduler = User {
+        name: "system:kube-scheduler".into(),
+        ..User::default()
+    };
+    let (subject, caller) = (scheduler.clone(), request("").user);
+    let mut waiting = send_requests(&setup, 256, |attributes| {
+        attributes.user = subject.clone();
+        attributes.caller = Some(caller.clone());
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let is_overloaded = |decision| match decision {
+        Decision::Failed(failure) => failure.is_overloaded,
+        _ => false,
+    };
+    assert!(is_overloaded(setup.authorize(&request("last")).await));
+    let mut own = request("last");
+    own.user = scheduler;
+    assert!(!is_overloaded(setup.authorize(&own).await));
+    while waiting.join_next().await.is_some() {}
+}
+
+fn send_requests(
+    setup: &Setup,
+    count: usize,
+    change: impl Fn(&mut Attributes),
+) -> tokio::task::JoinSet<Decision> {
     let mut all = tokio::task::JoinSet::new();
     for number in 0..count {
         let webhook = setup.webhook.clone();
+        let mut attributes = request(&number.to_string());
+        change(&mut attributes);
         all.spawn(async move {
-            match webhook.prepare(&request(&number.to_string())) {
+            match webhook.prepare(&attributes) {
                 Prepared::Call(call) => call.send().await,
                 Prepared::Decided(decision) => decision,
             }
