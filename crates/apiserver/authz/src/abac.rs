@@ -213,6 +213,8 @@ mod tests {
             "[]",
             r#"{"user": "a", "readOnly": true}"#,
             r#"{"user": 1}"#,
+            r#"{"user": "a", "readonly": true, "readonly": false}"#,
+            r#"{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {"user": "a", "readonly": true, "readonly": false}}"#,
             r#"{"apiVersion": "abac.authorization.kubernetes.io/v1", "kind": "Policy", "spec": {}}"#,
             r#"{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Role", "spec": {}}"#,
             r#"{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "user": "a"}"#,

@@ -2,7 +2,7 @@
 
 use apiserver_request::{Attributes, User};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::de::IgnoredAny;
 
 const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 const OLD_VERSION: &str = "abac.authorization.kubernetes.io/v0";
@@ -27,10 +27,33 @@ pub struct Policy {
     pub non_resource_path: String,
 }
 
+/// The version and kind of a line, whatever else it has.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Header {
+    api_version: String,
+    kind: String,
+}
+
+/// A policy with its version and kind. A repeated field is refused, as by all of these types.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct VersionedPolicy {
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredAny,
+    #[serde(rename = "kind")]
+    _kind: IgnoredAny,
+    spec: Policy,
+}
+
 /// The fields of a policy without a version.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct OldPolicy {
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredAny,
+    #[serde(rename = "kind")]
+    _kind: IgnoredAny,
     user: String,
     group: String,
     readonly: bool,
@@ -44,26 +67,14 @@ impl Policy {
     /// # Errors
     /// The line is no policy.
     pub fn parse(line: &str) -> Result<Self, String> {
-        let mut fields: Map<String, Value> =
-            serde_json::from_str(line).map_err(|error| error.to_string())?;
-        let mut take = |field: &str| match fields.remove(field) {
-            None => Ok(String::new()),
-            Some(Value::String(text)) => Ok(text),
-            Some(_) => Err(format!("{field} is not a string")),
-        };
-        let (version, kind) = (take("apiVersion")?, take("kind")?);
-        let read = |error: serde_json::Error| error.to_string();
-        match (version.as_str(), kind.as_str()) {
+        let header: Header = parse_line(line)?;
+        match (header.api_version.as_str(), header.kind.as_str()) {
             (VERSION, KIND) => {
-                let spec = fields.remove("spec").unwrap_or_default();
-                if let Some(field) = fields.keys().next() {
-                    return Err(format!("the field {field:?} is not known"));
-                }
-                let policy: Policy = serde_json::from_value(spec).map_err(read)?;
-                Ok(policy.restrict_wildcard())
+                let policy: VersionedPolicy = parse_line(line)?;
+                Ok(policy.spec.restrict_wildcard())
             }
             ("", "" | KIND) | (OLD_VERSION, KIND) => {
-                let old: OldPolicy = serde_json::from_value(fields.into()).map_err(read)?;
+                let old: OldPolicy = parse_line(line)?;
                 Ok(old.into_policy())
             }
             _ => Err(format!("it is not a {KIND} of {VERSION}")),
@@ -117,6 +128,14 @@ impl Policy {
             None => !own.is_empty() && own == path,
         }
     }
+}
+
+fn parse_line<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, String> {
+    // A struct can be read from an array as well.
+    if !line.starts_with('{') {
+        return Err("it is not a JSON object".to_owned());
+    }
+    serde_json::from_str(line).map_err(|error| error.to_string())
 }
 
 fn matches_text(own: &str, text: &str) -> bool {
