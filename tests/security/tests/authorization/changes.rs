@@ -1,7 +1,8 @@
 //! Changes of the configuration file.
 
 use crate::hook::{
-    Hook, PATIENCE, REVIEWS, configuration, start_plane, webhook, write_config, write_kubeconfig,
+    Hook, PATIENCE, REVIEWS, config_map, configuration, start_plane, webhook, write_config,
+    write_kubeconfig,
 };
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -107,5 +108,23 @@ async fn webhook_behind_the_server_itself_does_not_block_it() {
         begun.elapsed()
     );
     assert!(other < Duration::from_secs(5), "{other:?}");
-    plane.admin().get(maps).await.expect_success();
+
+    // Administrators need no place. Users whom RBAC allows before the webhook are served as well,
+    // also for writes, of which reviews are some.
+    let create = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]);
+    plane.grant("joe", "default", create).await;
+    let mut last = configuration(&[]);
+    let hook = webhook(&kubeconfig, &more);
+    last["authorizers"].as_array_mut().unwrap().push(hook);
+    write_config(&config, &last);
+    wait_for(&plane, "success\"", 2).await;
+    let joe = plane.user("joe", None);
+    let nodes = jane.get("/api/v1/nodes");
+    let (_, other) = tokio::join!(nodes, async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let begun = Instant::now();
+        joe.post(maps, &config_map("m")).await.expect_success();
+        begun.elapsed()
+    });
+    assert!(other < Duration::from_secs(5), "{other:?}");
 }
