@@ -33,9 +33,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Clients kept at most, as upstream.
 const MAX_CLIENTS: usize = 200;
+/// Idle connections to a server, as client-go.
+const MAX_IDLE: usize = 25;
+/// Time between two reads of the files of a client certificate.
+const IDENTITY_INTERVAL: Duration = Duration::from_secs(1);
 /// Headers of a request, with those of the protocol.
 const HEADERS: usize = 8;
 /// Characters of an error body that reach the client.
@@ -61,6 +66,7 @@ pub struct Transport {
     resolver: Arc<dyn ServiceResolver>,
     credentials: Credentials,
     proxies: ProxyRules,
+    max_idle: usize,
     clients: Mutex<Clients>,
 }
 
@@ -95,6 +101,8 @@ struct Client {
     auth: Option<AuthInfo>,
     /// The certificate of the connections.
     identity: Option<Identity>,
+    /// Time at which its files were read.
+    checked: Mutex<Instant>,
     has_warned: AtomicBool,
 }
 
@@ -105,11 +113,22 @@ impl Transport {
         resolver: Arc<dyn ServiceResolver>,
         credentials: Credentials,
     ) -> Arc<Self> {
+        Self::with_max_idle(tasks, resolver, credentials, MAX_IDLE)
+    }
+
+    /// Creates a transport that keeps more or fewer than 25 idle connections to a server.
+    pub fn with_max_idle(
+        tasks: Tasks,
+        resolver: Arc<dyn ServiceResolver>,
+        credentials: Credentials,
+        max_idle: usize,
+    ) -> Arc<Self> {
         Arc::new(Transport {
             tasks,
             resolver,
             credentials,
             proxies: ProxyRules::from_environment(),
+            max_idle,
             clients: Mutex::default(),
         })
     }
@@ -231,7 +250,7 @@ impl Transport {
         let auth = self.credentials.find_auth(&endpoint.host_port());
         let is_rotated = auth.is_some_and(AuthInfo::is_rotated);
         if let Some(client) = &known
-            && !is_rotated
+            && !(is_rotated && client.begin_check())
         {
             return Ok(client.clone());
         }
@@ -275,15 +294,26 @@ impl Transport {
         };
         let route = Route::new(endpoint, config, self.resolver.clone(), proxy)?;
         Ok(Client {
-            pool: Pool::new(route, self.tasks.clone()),
+            pool: Pool::new(route, self.tasks.clone(), self.max_idle),
             auth: auth.cloned(),
             identity,
+            checked: Mutex::new(Instant::now()),
             has_warned: AtomicBool::new(false),
         })
     }
 }
 
 impl Client {
+    /// Returns whether it is time to read the files of the certificate. Only one caller does so.
+    fn begin_check(&self) -> bool {
+        let mut checked = self.checked.lock();
+        let is_due = checked.elapsed() >= IDENTITY_INTERVAL;
+        if is_due {
+            *checked = Instant::now();
+        }
+        is_due
+    }
+
     /// Logs the first time that the rotated certificate can't be used.
     fn warn_once(&self, endpoint: &Endpoint, error: &CallError) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {

@@ -12,6 +12,10 @@ use std::time::Duration;
 /// Maximum size of a response in bytes: a decision and its reason.
 const MAX_RESPONSE: usize = 256 * 1024;
 
+/// Idle connections to the server. Many requests wait for it at the same time, and each of them
+/// would open a connection and close it.
+const MAX_IDLE: usize = 256;
+
 /// Sends reviews.
 #[async_trait::async_trait]
 pub trait ReviewServer: Send + Sync {
@@ -50,7 +54,12 @@ impl ConnectServer for WebhookConnections {
         let (tasks, resolver) = (self.tasks.clone(), self.resolver.clone());
         Ok(Arc::new(HttpServer {
             endpoint: config.endpoint()?,
-            transport: Transport::new(tasks, resolver, config.current_credentials()?),
+            transport: Transport::with_max_idle(
+                tasks,
+                resolver,
+                config.current_credentials()?,
+                MAX_IDLE,
+            ),
         }))
     }
 }

@@ -10,8 +10,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Idle connections kept, as client-go.
-const MAX_IDLE: usize = 25;
 /// Time for which an idle connection is kept, as Go's default transport.
 const IDLE: Duration = Duration::from_secs(90);
 
@@ -19,6 +17,7 @@ const IDLE: Duration = Duration::from_secs(90);
 pub struct Pool {
     route: Route,
     tasks: Tasks,
+    max_idle: usize,
     kept: Arc<Mutex<Kept>>,
     /// Held while a connection that may be shared is opened, so that webhooks that are called at
     /// once open one.
@@ -35,11 +34,12 @@ struct Kept {
 }
 
 impl Pool {
-    /// Creates a pool without connections.
-    pub fn new(route: Route, tasks: Tasks) -> Self {
+    /// Creates a pool without connections, which keeps so many idle ones.
+    pub fn new(route: Route, tasks: Tasks, max_idle: usize) -> Self {
         Pool {
             route,
             tasks,
+            max_idle,
             kept: Arc::default(),
             opening: tokio::sync::Mutex::default(),
         }
@@ -121,7 +121,7 @@ impl Pool {
 
     fn keep(&self, connection: Http1) {
         let mut kept = self.kept.lock();
-        if kept.idle.len() < MAX_IDLE {
+        if kept.idle.len() < self.max_idle {
             kept.idle.push((Instant::now(), connection));
             self.sweep(&mut kept);
         }

@@ -89,7 +89,7 @@ fn write_pair(folder: &Path, certificate: &str, key: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rotated_client_certificate_is_used_for_the_next_call() {
+async fn rotated_client_certificate_is_used_after_the_interval() {
     let authority = create_authority();
     let port = start_server(&authority).await;
     let folder = tempfile::tempdir().unwrap();
@@ -120,11 +120,15 @@ async fn rotated_client_certificate_is_used_for_the_next_call() {
     };
     assert_eq!(call().await, expect(1, first));
     assert_eq!(call().await, expect(1, first), "the files are the same");
+    let pass_interval = || tokio::time::sleep(IDENTITY_INTERVAL);
     write_pair(folder.path(), &second.0.pem(), &first.1.serialize_pem());
+    pass_interval().await;
     assert_eq!(call().await, expect(1, first), "the key does not match");
     std::fs::remove_file(folder.path().join("tls.key")).unwrap();
+    pass_interval().await;
     assert_eq!(call().await, expect(1, first), "the key is missing");
     write_pair(folder.path(), &second.0.pem(), &second.1.serialize_pem());
+    pass_interval().await;
     assert_eq!(call().await, expect(2, second));
     assert_eq!(call().await, expect(2, second));
 }
