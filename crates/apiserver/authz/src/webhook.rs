@@ -45,6 +45,9 @@ const MAX_REVIEW: usize = 2 * MAX_ATTRIBUTES;
 /// Size of the attributes in bytes up to which they are processed beside the runtime's tasks only
 /// if there are more.
 const MAX_INLINE: usize = 16 * 1024;
+/// Paths of probes, which have places of their own: all requests without credentials are of one
+/// client, and a failed probe restarts the server.
+const PROBES: [&str; 3] = ["/livez", "/readyz", "/healthz"];
 /// Time between two log lines of one webhook: every request of a client may fail.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -73,7 +76,7 @@ pub struct ReviewCall {
     review: Bytes,
     /// The key of the decision, if it may be cached.
     key: Option<Key>,
-    /// The digest of the name of the caller, which a caller of reviews may have chosen long.
+    /// The digest of the name of the caller, which may be long.
     client: Key,
     is_system: bool,
 }
@@ -137,7 +140,7 @@ impl WebhookAuthorizer {
             webhook: self.clone(),
             review: review.into(),
             key,
-            client: Sha256::digest(caller.limit_name()).into(),
+            client: build_client_key(attributes),
             is_system: caller.is_system(),
         }))
     }
@@ -331,6 +334,17 @@ impl Drop for CallRecord<'_> {
         let metrics = &self.webhook.metrics;
         metrics.record_call(&self.webhook.name, self.result, self.begun.elapsed());
     }
+}
+
+/// Returns the key of the client for places and the cache.
+fn build_client_key(attributes: &Attributes) -> Key {
+    let is_probe = !attributes.is_resource && PROBES.contains(&attributes.path.as_str());
+    let purpose = if is_probe { "probe:" } else { "request:" };
+    let name = attributes.caller().limit_name();
+    Sha256::new_with_prefix(purpose)
+        .chain_update(name)
+        .finalize()
+        .into()
 }
 
 fn add_jitter(wait: Duration) -> Duration {

@@ -364,6 +364,27 @@ async fn reviews_about_others_count_for_the_caller() {
     while waiting.join_next().await.is_some() {}
 }
 
+#[tokio::test(start_paused = true)]
+async fn probe_has_a_place_beside_other_requests_without_credentials() {
+    let setup = Setup::new(|_| {}, |_, _| Ok(Value::Null));
+    let path = |path: &str| Attributes {
+        is_resource: false,
+        path: path.to_owned(),
+        ..request("")
+    };
+    let mut waiting = send_requests(&setup, 256, |attributes| {
+        *attributes = path(&format!("/livez/{}", attributes.name));
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    for (probe, is_overloaded) in [("/livez/ping", true), ("/livez", false)] {
+        let Decision::Failed(failure) = setup.authorize(&path(probe)).await else {
+            panic!("{probe}");
+        };
+        assert_eq!(failure.is_overloaded, is_overloaded, "{probe}");
+    }
+    while waiting.join_next().await.is_some() {}
+}
+
 fn send_requests(
     setup: &Setup,
     count: usize,
