@@ -5,6 +5,7 @@
 
 mod cache;
 mod conditions;
+mod digest;
 mod places;
 mod review;
 mod server;
@@ -21,13 +22,13 @@ use crate::metrics::{AuthzMetrics, CallResult};
 use apiserver_request::{Attributes, Decision, Failure, UserRules};
 use apiserver_webhook_client::CallError;
 use bytes::Bytes;
-use cache::{DecisionCache, Key};
+use cache::DecisionCache;
 use conditions::{ConditionError, match_conditions};
+use digest::{Key, digest_client, digest_request};
 use parking_lot::Mutex;
 use places::CallPlaces;
 use rand::Rng;
 use review::{Selectors, build_spec, count_bytes, encode_review, is_cacheable, read_response};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,12 +43,8 @@ const MAX_ATTRIBUTES: usize = 128 * 1024;
 /// Maximum size of a review in bytes, in which characters may be escaped. It is held as long as a
 /// webhook is silent.
 const MAX_REVIEW: usize = 2 * MAX_ATTRIBUTES;
-/// Size of the attributes in bytes up to which they are processed beside the runtime's tasks only
-/// if there are more.
+/// Size of the attributes in bytes above which they are processed beside the runtime's tasks.
 const MAX_INLINE: usize = 16 * 1024;
-/// Paths of probes, which have places of their own: all requests without credentials are of one
-/// client, and a failed probe restarts the server.
-const PROBES: [&str; 3] = ["/livez", "/readyz", "/healthz"];
 /// Time between two log lines of one webhook: every request of a client may fail.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -121,16 +118,15 @@ impl WebhookAuthorizer {
         if let Some(decision) = self.check_conditions(attributes, &selectors) {
             return Prepared::Decided(decision);
         }
-        let spec = build_spec(attributes, &selectors, self.spec.version);
         let mut key = None;
         if self.cache.is_used() && is_cacheable(attributes) {
-            // Equal reviews have the same text: their fields have one order.
-            let digest: Key = Sha256::digest(spec.to_string()).into();
+            let digest = digest_request(attributes);
             if let Some(decision) = self.cache.find(&digest, Instant::now()) {
                 return Prepared::Decided(decision);
             }
             key = Some(digest);
         }
+        let spec = build_spec(attributes, &selectors, self.spec.version);
         let review = encode_review(spec, self.spec.version);
         if review.len() > MAX_REVIEW {
             return Prepared::Decided(self.deny("the attributes of the request are too large"));
@@ -140,7 +136,7 @@ impl WebhookAuthorizer {
             webhook: self.clone(),
             review: review.into(),
             key,
-            client: build_client_key(attributes),
+            client: digest_client(attributes),
             is_system: caller.is_system(),
         }))
     }
@@ -334,17 +330,6 @@ impl Drop for CallRecord<'_> {
         let metrics = &self.webhook.metrics;
         metrics.record_call(&self.webhook.name, self.result, self.begun.elapsed());
     }
-}
-
-/// Returns the key of the client for places and the cache.
-fn build_client_key(attributes: &Attributes) -> Key {
-    let is_probe = !attributes.is_resource && PROBES.contains(&attributes.path.as_str());
-    let purpose = if is_probe { "probe:" } else { "request:" };
-    let name = attributes.caller().limit_name();
-    Sha256::new_with_prefix(purpose)
-        .chain_update(name)
-        .finalize()
-        .into()
 }
 
 fn add_jitter(wait: Duration) -> Duration {

@@ -4,6 +4,7 @@
 //! is full, expired entries make room, then the oldest one of the client with the most. So one
 //! client can't remove the entries of others; many clients with few entries each can.
 
+use super::digest::Key;
 use apiserver_request::Decision;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,9 +14,6 @@ use std::time::{Duration, Instant};
 const MAX_ENTRIES: usize = 8192;
 /// Longest reason of an entry in bytes.
 const MAX_REASON: usize = 1024;
-
-/// SHA-256 of a review, or of the name of a client.
-pub type Key = [u8; 32];
 
 /// Decisions by review.
 pub struct DecisionCache {

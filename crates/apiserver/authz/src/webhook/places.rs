@@ -1,7 +1,7 @@
 //! Places for calls at the same time: a webhook that does not respond must not collect requests
 //! without a bound, and one client must not take all places.
 
-use super::cache::Key;
+use super::digest::Key;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
