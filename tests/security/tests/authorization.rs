@@ -1,4 +1,4 @@
-//! Authorization webhooks: every door asks them, and what a silent, broken or recursive webhook or a
+//! Authorization webhooks: each check calls them, and what a silent, broken or recursive webhook or a
 //! changed configuration must not achieve.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -101,7 +101,7 @@ async fn webhook_decides_about_requests_before_rbac() {
     );
 }
 
-/// Reviews of access ask the webhook, for all users that they may name.
+/// Reviews of access call the webhook, for all users that they may name.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_decides_about_reviews_and_impersonation() {
     let folder = tempfile::tempdir().unwrap();

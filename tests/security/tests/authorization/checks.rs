@@ -18,7 +18,7 @@ IQDWVHcg2o86m9+EGi1k0VqQwl/S1bl63KOvNjGhke67GAIhAItUHzUfOzP0x2tO
 -----END CERTIFICATE REQUEST-----
 ";
 
-/// The checks of admission ask the webhook: escalation by RBAC writes, approvals of certificates, and
+/// The checks of admission call the webhook: escalation by RBAC writes, approvals of certificates, and
 /// expressions of policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_decides_about_the_checks_of_admission() {
@@ -65,7 +65,7 @@ async fn webhook_decides_about_the_checks_of_admission() {
 
     check_approval(&plane, &jane, &joe).await;
     check_policy(&plane, &jane, &joe).await;
-    // Asked once for each user: the decision is kept, and the expression is evaluated again.
+    // Called once for each user: the decision is reused, and the expression is evaluated again.
     assert_eq!(hook.count("joe publish configmaps"), 1);
 }
 
