@@ -12,3 +12,12 @@ pub use pool::{AddressPool, AddressRange};
 
 /// Value of `spec.loadBalancerClass` that selects the pool. Services without a class use it, too.
 pub const LOAD_BALANCER_CLASS: &str = "ironclad/address-pool";
+
+/// Type of the condition of Services with addresses of the pool. Its message has the addresses.
+pub const ALLOCATION_CONDITION: &str = "ironclad/AddressAllocated";
+
+/// Returns the addresses in the message of the condition [`ALLOCATION_CONDITION`].
+pub fn parse_allocation(message: &str) -> impl Iterator<Item = std::net::IpAddr> {
+    let words = message.split([' ', ',', ';']);
+    words.filter_map(|word| word.parse().ok())
+}

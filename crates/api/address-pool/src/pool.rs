@@ -27,10 +27,10 @@ impl AddressRange {
             && network.network() <= self.last
     }
 
-    /// Returns the lowest address for which `is_taken` is false. It calls `is_taken` in order, so
-    /// once for each taken address below the free one.
-    fn find_free(&self, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
-        let mut next = self.first;
+    /// Returns the lowest address from `start` on for which `is_taken` is false. It calls
+    /// `is_taken` in order, so once for each taken address below the free one.
+    fn find_free(&self, start: IpAddr, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let mut next = start;
         while is_taken(next) {
             next = successor(next).filter(|next| *next <= self.last)?;
         }
@@ -57,11 +57,29 @@ impl AddressPool {
         self.of_family(is_ipv6).next().is_some()
     }
 
-    /// Returns the first address of a family for which `is_taken` is false.
+    /// Returns an address of the family for which `is_taken` is false: the first one behind `last`,
+    /// so that a released address is the last to be used again; then those before. None if all are
+    /// taken.
     #[must_use]
-    pub fn find_free(&self, is_ipv6: bool, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
-        self.of_family(is_ipv6)
-            .find_map(|range| range.find_free(&is_taken))
+    pub fn find_free(
+        &self,
+        is_ipv6: bool,
+        last: Option<IpAddr>,
+        is_taken: impl Fn(IpAddr) -> bool,
+    ) -> Option<IpAddr> {
+        let ranges: Vec<_> = self.of_family(is_ipv6).collect();
+        let at = last.and_then(|last| ranges.iter().position(|range| range.contains(last)));
+        let (before, behind) = ranges.split_at(at.unwrap_or(0));
+        let begun = at.and(behind.first());
+        let rest = begun.and_then(|range| {
+            let next = successor(last?).filter(|next| *next <= range.last)?;
+            range.find_free(next, &is_taken)
+        });
+        let others = behind.iter().skip(usize::from(at.is_some()));
+        rest.or_else(|| {
+            let mut others = others.chain(before).chain(begun);
+            others.find_map(|range| range.find_free(range.first, &is_taken))
+        })
     }
 
     /// Returns whether the pool has addresses of the network.
@@ -116,7 +134,7 @@ mod tests {
             (true, &["fd00::1", "fd00::2"], None),
         ] {
             let taken: Vec<IpAddr> = taken.iter().map(|ip| ip.parse().unwrap()).collect();
-            let found = pool.find_free(is_ipv6, |ip| taken.contains(&ip));
+            let found = pool.find_free(is_ipv6, None, |ip| taken.contains(&ip));
             let expect = expect.map(|ip| ip.parse().unwrap());
             assert_eq!(found, expect, "{is_ipv6} {taken:?}");
         }
@@ -128,7 +146,7 @@ mod tests {
             first: Ipv4Addr::BROADCAST.into(),
             last: Ipv4Addr::BROADCAST.into(),
         };
-        assert_eq!(range.find_free(|_| true), None);
+        assert_eq!(range.find_free(range.first, |_| true), None);
     }
 
     #[test]

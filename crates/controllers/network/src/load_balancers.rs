@@ -84,6 +84,12 @@ fn reconcile_service(
             let Some((assignment, wake)) = ledger.assign(&request, is_reserved) else {
                 return (Vec::new(), Vec::new());
             };
+            for address in assignment.addresses.iter().filter(|ip| is_reserved(**ip)) {
+                tracing::warn!(
+                    service = request.service, %address,
+                    "a node or an API server has the address of a load balancer, too; take it out of --load-balancer-pool, or delete the Service"
+                );
+            }
             let write = status::write_assignment(service, &assignment, now);
             (write.into_iter().collect(), wake)
         }
@@ -133,6 +139,12 @@ pub fn add_load_balancer_controller(setup: &mut Setup, pool: &AddressPool, worke
     let queue = Queue::new();
     let ledger = Arc::new(Mutex::new(Ledger::new(pool.clone())));
     let (waiting, known) = (queue.clone(), ledger.clone());
+    let wake_waiting = move || {
+        let wake = known.lock().wake_waiting();
+        wake.into_iter().for_each(|key| waiting.add(key));
+    };
+    let wake_for_servers = wake_waiting.clone();
+    let (waiting, known) = (queue.clone(), ledger.clone());
     let services = setup
         .informers
         .for_kind::<Service>()
@@ -148,8 +160,21 @@ pub fn add_load_balancer_controller(setup: &mut Setup, pool: &AddressPool, worke
         .informers
         .for_kind::<Node>()
         .index(ADDRESS, list_node_addresses)
+        .on_event(move |event| {
+            if changes_addresses(event) {
+                wake_waiting();
+            }
+        })
         .cache();
-    let slices = setup.informers.for_kind::<EndpointSlice>().cache();
+    let slices = setup
+        .informers
+        .for_kind::<EndpointSlice>()
+        .on_event(move |event| {
+            if event.object().key() == API_SERVERS {
+                wake_for_servers();
+            }
+        })
+        .cache();
     let logic = LoadBalancers {
         services,
         nodes,
@@ -159,6 +184,18 @@ pub fn add_load_balancer_controller(setup: &mut Setup, pool: &AddressPool, worke
     };
     // Upstream's controller of load balancers has this account, with the same rights.
     setup.add_reconciler("service-controller", workers, queue, logic);
+}
+
+/// Returns whether an event of a Node may make an address of the pool free.
+fn changes_addresses(event: &Event<Node>) -> bool {
+    match event {
+        Event::Applied { old: None, .. } => false,
+        Event::Applied {
+            old: Some(old),
+            new,
+        } => list_node_addresses(old) != list_node_addresses(new),
+        Event::Deleted(_) => true,
+    }
 }
 
 fn list_node_addresses(node: &Node) -> Vec<String> {

@@ -105,8 +105,12 @@ pub struct Ledger {
     pool: AddressPool,
     by_address: BTreeMap<IpAddr, BTreeSet<Claim>>,
     by_service: HashMap<String, Holding>,
-    /// Services that wait for the release of an address.
-    waiting: BTreeSet<String>,
+    /// Services that wait for the release of an address, with their creation time.
+    waiting: HashMap<String, i64>,
+    /// The last address of each family that was granted: IPv4, IPv6.
+    last: [Option<IpAddr>; 2],
+    /// Families without a free address: IPv4, IPv6. So many Services that wait cost no search each.
+    is_exhausted: [bool; 2],
 }
 
 impl Ledger {
@@ -116,7 +120,9 @@ impl Ledger {
             pool,
             by_address: BTreeMap::new(),
             by_service: HashMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: HashMap::new(),
+            last: [None; 2],
+            is_exhausted: [false; 2],
         }
     }
 
@@ -159,9 +165,21 @@ impl Ledger {
         self.replace(service, &before, Some(after))
     }
 
+    /// Returns the Services that wait, the oldest first, because the addresses of nodes or API
+    /// servers have changed.
+    pub fn wake_waiting(&mut self) -> Vec<String> {
+        self.is_exhausted = [false; 2];
+        let mut waiting: Vec<_> = self.waiting.iter().collect();
+        waiting.sort_by_key(|(service, created)| (**created, *service));
+        waiting.into_iter().map(|(key, _)| key.clone()).collect()
+    }
+
     /// Chooses the addresses of a Service. `is_reserved` is true for those of nodes and API
-    /// servers. Returns the Services that wait, too, if the choice releases an address; None for a
-    /// Service that was deleted since the caller read it.
+    /// servers: a Service does not get them, and keeps those that it has. A kubelet may write any
+    /// address into the status of its Node.
+    ///
+    /// Returns the Services that wait, too, if the choice releases an address; None for a Service
+    /// that was deleted since the caller read it.
     pub fn assign(
         &mut self,
         request: &Request,
@@ -171,7 +189,7 @@ impl Ledger {
         let assignment = self.choose(request, is_reserved);
         let service = &request.service;
         match assignment.problem.is_some_and(Problem::waits_for_release) {
-            true => self.waiting.insert(service.clone()),
+            true => self.waiting.insert(service.clone(), before.created),
             false => self.waiting.remove(service),
         };
         let holding = Holding {
@@ -182,10 +200,11 @@ impl Ledger {
         Some((assignment, wake))
     }
 
-    fn choose(&self, request: &Request, is_reserved: &dyn Fn(IpAddr) -> bool) -> Assignment {
+    fn choose(&mut self, request: &Request, is_reserved: &dyn Fn(IpAddr) -> bool) -> Assignment {
         let mut assignment = Assignment::default();
-        let has_family = |is_ipv6: &bool| self.pool.has_family(*is_ipv6);
-        if !request.families.iter().any(has_family) {
+        let families = request.families.iter().copied();
+        let families: Vec<_> = families.filter(|f| self.pool.has_family(*f)).collect();
+        if families.is_empty() {
             assignment.problem = Some(Problem::FamilyNotInPool);
             return assignment;
         }
@@ -202,7 +221,7 @@ impl Ledger {
                 return assignment;
             }
         };
-        for is_ipv6 in request.families.iter().copied().filter(has_family) {
+        for is_ipv6 in families {
             match self.choose_address(request, is_ipv6, wish, is_reserved) {
                 Ok(address) => assignment.addresses.push(address),
                 Err(problem) => assignment.problem = assignment.problem.or(Some(problem)),
@@ -218,28 +237,46 @@ impl Ledger {
     }
 
     fn choose_address(
-        &self,
+        &mut self,
         request: &Request,
         is_ipv6: bool,
         wish: Option<IpAddr>,
         is_reserved: &dyn Fn(IpAddr) -> bool,
     ) -> Result<IpAddr, Problem> {
         let service = &request.service;
-        let may_have = |ip: &IpAddr| !is_reserved(*ip) && self.may_have(service, *ip);
-        if let Some(wish) = wish.filter(|wish| wish.is_ipv6() == is_ipv6) {
-            return Some(wish).filter(may_have).ok_or(Problem::WishInUse);
-        }
         let holding = self.by_service.get(service);
         // The visible address comes first: clients use it already.
-        let known = holding.map(|holding| holding.seen.iter().chain(&holding.granted));
-        let kept = known
-            .into_iter()
-            .flatten()
-            .find(|ip| ip.is_ipv6() == is_ipv6 && may_have(ip));
-        let is_taken = |ip| is_reserved(ip) || self.by_address.contains_key(&ip);
-        kept.copied()
-            .or_else(|| self.pool.find_free(is_ipv6, is_taken))
+        let held = holding.map(|holding| holding.seen.iter().chain(&holding.granted));
+        let mut held = held.into_iter().flatten().copied();
+        let may_have = |ip: &IpAddr| ip.is_ipv6() == is_ipv6 && self.may_have(service, *ip);
+        if let Some(wish) = wish.filter(|wish| wish.is_ipv6() == is_ipv6) {
+            let is_free = held.any(|ip| ip == wish) || !is_reserved(wish);
+            return Some(wish)
+                .filter(|wish| is_free && may_have(wish))
+                .ok_or(Problem::WishInUse);
+        }
+        if let Some(kept) = held.find(may_have) {
+            return Ok(kept);
+        }
+        self.find_free(is_ipv6, is_reserved)
             .ok_or(Problem::PoolExhausted)
+    }
+
+    fn find_free(&mut self, is_ipv6: bool, is_reserved: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let family = usize::from(is_ipv6);
+        if self.is_exhausted.get(family) != Some(&false) {
+            return None;
+        }
+        let last = self.last.get(family).copied().flatten();
+        let is_taken = |ip| self.by_address.contains_key(&ip) || is_reserved(ip);
+        let found = self.pool.find_free(is_ipv6, last, is_taken);
+        if let (Some(last), Some(is_exhausted)) =
+            (self.last.get_mut(family), self.is_exhausted.get_mut(family))
+        {
+            *last = found.or(*last);
+            *is_exhausted = found.is_none();
+        }
+        found
     }
 
     /// Returns whether a Service may keep or get an address: it is the first that has it, or
@@ -286,7 +323,7 @@ impl Ledger {
             }
         }
         if self.by_address.len() < before {
-            wake.extend(self.waiting.iter().cloned());
+            wake.extend(self.wake_waiting());
         }
         wake
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use api_address_pool::parse_allocation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -11,9 +12,9 @@ use controllers_runtime::{Action, Meta, Note, Target, object_reference, time};
 
 use super::ledger::Assignment;
 
-/// Type of the condition. It marks the Services whose addresses are from the pool, and its message
-/// has the addresses: they are found again after the pool has changed.
-pub const CONDITION: &str = "ironclad/AddressAllocated";
+/// The condition marks the Services whose addresses are from the pool, and its message has the
+/// addresses: they are found again after the pool has changed.
+pub use api_address_pool::ALLOCATION_CONDITION as CONDITION;
 const ALLOCATED: &str = "Allocated";
 
 /// Returns the points of the load balancer's status.
@@ -44,8 +45,7 @@ fn find_condition(service: &Service) -> Option<&Condition> {
 /// that was allocated: another load balancer serves the Service.
 pub fn has_foreign_ingress(service: &Service, is_in_pool: impl Fn(IpAddr) -> bool) -> bool {
     let message = find_condition(service).map(|condition| condition.message.as_str());
-    let words = message.unwrap_or_default().split([' ', ',', ';']);
-    let recorded: Vec<IpAddr> = words.filter_map(|word| word.parse().ok()).collect();
+    let recorded: Vec<IpAddr> = parse_allocation(message.unwrap_or_default()).collect();
     list_ingress(service).iter().any(|point| {
         let address = point.ip.as_deref().and_then(|ip| ip.parse().ok());
         address.is_none_or(|address| !is_in_pool(address) && !recorded.contains(&address))

@@ -156,3 +156,22 @@ fn addresses_of_nodes_are_indexed() {
     let node = serde_json::from_value(node).unwrap();
     assert_eq!(list_node_addresses(&node), ["192.0.2.9", "2001:db8::9"]);
 }
+
+#[test]
+fn change_of_a_nodes_addresses_wakes_the_services_that_wait() {
+    let node = |addresses: Value| {
+        let node = json!({"status": {"addresses": addresses}});
+        Arc::new(serde_json::from_value::<Node>(node).unwrap())
+    };
+    let one = node(json!([{"type": "InternalIP", "address": "192.0.2.9"}]));
+    let none = node(json!([]));
+    for (old, new, expect) in [
+        (None, &one, false),
+        (Some(one.clone()), &one, false),
+        (Some(one.clone()), &none, true),
+    ] {
+        let new = new.clone();
+        assert_eq!(changes_addresses(&Event::Applied { old, new }), expect);
+    }
+    assert!(changes_addresses(&Event::Deleted(one)));
+}

@@ -92,18 +92,76 @@ fn oldest_service_keeps_an_address_that_several_have() {
 }
 
 #[test]
-fn reserved_addresses_are_neither_granted_nor_kept() {
+fn reserved_addresses_are_not_granted_and_are_kept_by_those_that_have_them() {
     let mut ledger = ledger("192.0.2.1-192.0.2.2");
     ledger.observe("n/a", 0, vec![ip("192.0.2.1")]);
-    let is_reserved = |address| address == ip("192.0.2.1");
-    let (moved, _) = ledger
-        .assign(&request("n/a", V4, None), &is_reserved)
+    let mut assign = |service: &str, wish: Option<&str>, is_reserved: &dyn Fn(IpAddr) -> bool| {
+        if !ledger.by_service.contains_key(service) {
+            ledger.observe(service, 0, Vec::new());
+        }
+        let request = request(service, V4, wish);
+        ledger.assign(&request, is_reserved).unwrap().0
+    };
+    let all = |_| true;
+    for wish in [None, Some("192.0.2.1")] {
+        assert_eq!(assign("n/a", wish, &all).addresses, [ip("192.0.2.1")]);
+    }
+    let wish = assign("n/b", Some("192.0.2.2"), &all);
+    assert_eq!(wish.problem, Some(Problem::WishInUse));
+    assert_eq!(
+        assign("n/c", None, &all).problem,
+        Some(Problem::PoolExhausted)
+    );
+    // The node has released it.
+    assert_eq!(ledger.wake_waiting(), ["n/b", "n/c"]);
+    let request = request("n/c", V4, None);
+    let (granted, _) = ledger.assign(&request, &|_| false).unwrap();
+    assert_eq!(granted.addresses, [ip("192.0.2.2")]);
+}
+
+#[test]
+fn services_that_wait_for_a_full_pool_cost_one_search() {
+    let mut ledger = ledger("10.0.0.1-10.0.3.255");
+    for n in 0..1023 {
+        assign(&mut ledger, &format!("n/{n}"), V4, None);
+    }
+    let searched = std::cell::Cell::new(0);
+    let is_reserved = |_| {
+        searched.set(searched.get() + 1);
+        false
+    };
+    for n in 0..50 {
+        let service = format!("w/{n}");
+        ledger.observe(&service, 100 - n, Vec::new());
+        let (assignment, _) = ledger
+            .assign(&request(&service, V4, None), &is_reserved)
+            .unwrap();
+        assert_eq!(assignment.problem, Some(Problem::PoolExhausted));
+    }
+    assert_eq!(searched.get(), 0);
+    let wake = ledger.remove("n/7");
+    assert_eq!((wake.len(), wake[0].as_str()), (50, "w/49"));
+    let (oldest, _) = ledger
+        .assign(&request("w/49", V4, None), &is_reserved)
         .unwrap();
-    assert_eq!(moved.addresses, [ip("192.0.2.2")]);
-    let wish = request("n/b", V4, Some("192.0.2.1"));
-    ledger.observe("n/b", 0, Vec::new());
-    let (refused, _) = ledger.assign(&wish, &is_reserved).unwrap();
-    assert_eq!(refused.problem, Some(Problem::WishInUse));
+    assert_eq!(oldest.addresses, [ip("10.0.0.8")]);
+    assert_eq!(searched.get(), 1);
+}
+
+#[test]
+fn released_address_is_used_again_last() {
+    let mut ledger = ledger("192.0.2.1-192.0.2.2,192.0.2.7-192.0.2.8");
+    assert_eq!(assign(&mut ledger, "n/a", V4, None), "192.0.2.1");
+    ledger.remove("n/a");
+    for expect in [
+        "192.0.2.2",
+        "192.0.2.7",
+        "192.0.2.8",
+        "192.0.2.1",
+        "PoolExhausted",
+    ] {
+        assert_eq!(assign(&mut ledger, expect, V4, None), expect);
+    }
 }
 
 #[test]
