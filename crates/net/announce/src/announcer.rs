@@ -220,13 +220,13 @@ impl Announcer {
         }
         self.last_tick = now;
         let mut outputs = Vec::new();
-        let may_speak = self.desired.is_eligible;
+        let is_eligible = self.desired.is_eligible;
         let mut changed = self.is_stale;
         self.assignments_left = MAX_ASSIGNMENTS;
         for state in &mut self.links {
             changed |= state.expire(now);
-            changed |= may_speak && state.activate(now, LISTENING_TIME);
-            outputs.extend(state.repeat_announcements());
+            changed |= is_eligible && state.activate(now, LISTENING_TIME);
+            outputs.extend(state.repeat_announcements(now));
         }
         // Before the announcements of new addresses: others stop to announce them first.
         outputs.extend(self.build_heartbeats(false));
@@ -263,7 +263,7 @@ impl Announcer {
         now.saturating_sub(self.last_tick) > STALL_LIMIT
     }
 
-    /// Gives up all addresses without a word and forgets the members.
+    /// Releases all addresses without a frame and forgets the members.
     fn start_listening(&mut self, now: Duration) {
         for state in &mut self.links {
             state.start_listening(now);

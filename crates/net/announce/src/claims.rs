@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api_address_pool::{AddressPool, LOAD_BALANCER_CLASS};
+use api_address_pool::{ALLOCATION_CONDITION, AddressPool, LOAD_BALANCER_CLASS, parse_allocation};
 use client::ObjectExt;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -33,6 +33,8 @@ pub struct Desired {
 /// EndpointSlices of a Service by its key.
 ///
 /// A status may have any address: only those of the pool are announced, and none of `excluded`.
+/// Another load balancer may have addresses of the pool: only those are announced that the
+/// controller has recorded in its condition.
 pub fn list_claims(
     services: &[Arc<Service>],
     slices_of: impl Fn(&str) -> Vec<Arc<EndpointSlice>>,
@@ -52,17 +54,19 @@ pub fn list_claims(
     let mut claims = Vec::new();
     for service in services {
         let addresses = list_addresses(service);
+        let allocated = list_allocated(service);
         let mut announced = addresses
+            .filter(|ip| allocated.contains(ip))
             .filter(|ip| pool.contains(*ip) && !excluded.contains(ip))
             .filter(|ip| seen.insert(*ip))
             .peekable();
         if announced.peek().is_none() {
             continue;
         }
-        let nodes = is_local(service).then(|| list_nodes(&slices_of(&service.key())));
+        let slices = is_local(service).then(|| slices_of(&service.key()));
         claims.extend(announced.map(|address| Claim {
             address,
-            nodes: nodes.clone(),
+            nodes: slices.as_deref().map(|slices| list_nodes(slices, address)),
         }));
     }
     claims
@@ -99,11 +103,23 @@ fn list_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
         .filter_map(|point| point.ip.as_deref()?.parse().ok())
 }
 
-/// Returns the nodes with ready endpoints. If there are none at all, those with endpoints that
-/// terminate and still serve, as kube-proxy uses them.
-fn list_nodes(slices: &[Arc<EndpointSlice>]) -> BTreeSet<String> {
+/// Returns the addresses that the controller has recorded.
+fn list_allocated(service: &Service) -> Vec<IpAddr> {
+    let status = service.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    let condition = conditions.find(|condition| condition.type_ == ALLOCATION_CONDITION);
+    let message = condition.map(|condition| condition.message.as_str());
+    parse_allocation(message.unwrap_or_default()).collect()
+}
+
+/// Returns the nodes with ready endpoints of the address's family. If there are none at all, those
+/// with endpoints that terminate and still serve, as kube-proxy uses them.
+fn list_nodes(slices: &[Arc<EndpointSlice>], address: IpAddr) -> BTreeSet<String> {
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
     let nodes_with = |is_usable: fn(&Endpoint) -> bool| -> BTreeSet<String> {
-        let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter());
+        let slices = slices.iter().filter(|slice| slice.address_type == family);
+        let endpoints = slices.flat_map(|slice| slice.endpoints.iter());
         let endpoints = endpoints.flatten().filter(|endpoint| is_usable(endpoint));
         endpoints.filter_map(|e| e.node_name.clone()).collect()
     };
@@ -139,14 +155,20 @@ mod tests {
         let object = json!({
             "metadata": {"name": name, "namespace": "n", "creationTimestamp": created},
             "spec": merged,
-            "status": {"loadBalancer": {"ingress": points}},
+            "status": {"loadBalancer": {"ingress": points}, "conditions": [{
+                "type": ALLOCATION_CONDITION, "status": "False", "reason": "PoolExhausted",
+                "message": ALLOCATED, "lastTransitionTime": DAY}]},
         });
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
     fn slice(endpoints: &Value) -> Arc<EndpointSlice> {
+        slice_of_family("IPv4", endpoints)
+    }
+
+    fn slice_of_family(family: &str, endpoints: &Value) -> Arc<EndpointSlice> {
         let object =
-            json!({"metadata": {"name": "x"}, "addressType": "IPv4", "endpoints": endpoints});
+            json!({"metadata": {"name": "x"}, "addressType": family, "endpoints": endpoints});
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
@@ -162,6 +184,8 @@ mod tests {
     }
 
     const DAY: &str = "2026-01-02T00:00:00Z";
+    /// 192.0.2.50 is one that another load balancer has.
+    const ALLOCATED: &str = "192.0.2.10, 192.0.2.99, 198.51.100.1, 2001:db8::10; a problem";
 
     #[test]
     fn addresses_of_the_pool_are_announced_and_no_others() {
@@ -183,6 +207,7 @@ mod tests {
                 json!([{"ip": "192.0.2.10", "ipMode": "Proxy"}]),
                 &[],
             ),
+            (json!({}), json!([{"ip": "192.0.2.50"}]), &[]),
             (json!({}), json!([{"hostname": "lb.example.com"}]), &[]),
             (
                 json!({}),
@@ -225,6 +250,17 @@ mod tests {
             let found = list(std::slice::from_ref(&service), &[slice(&endpoints)]);
             assert_eq!(found, [format!("192.0.2.10 {expect}")], "{endpoints}");
         }
+    }
+
+    #[test]
+    fn endpoints_of_the_other_family_do_not_count() {
+        let local = json!({"externalTrafficPolicy": "Local"});
+        let points = json!([{"ip": "192.0.2.10"}, {"ip": "2001:db8::10"}]);
+        let slices = [("IPv4", "a"), ("IPv6", "b")].map(|(family, node)| {
+            slice_of_family(family, &json!([{"addresses": ["x"], "nodeName": node}]))
+        });
+        let found = list(&[service("s", DAY, &local, &points)], &slices);
+        assert_eq!(found, [r#"192.0.2.10 {"a"}"#, r#"2001:db8::10 {"b"}"#]);
     }
 
     #[test]

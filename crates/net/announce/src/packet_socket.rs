@@ -23,7 +23,7 @@ pub(crate) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens a socket that receives nothing before [`Self::set_links`].
+    /// Opens a socket that returns no frame before [`Self::set_links`].
     ///
     /// # Errors
     /// The process lacks CAP_NET_RAW.
@@ -36,6 +36,9 @@ impl PacketSocket {
             socket: UdpSocket::from_std(socket.into())?,
         };
         opened.set_links(&[])?;
+        // Frames of any interface that came before the filter.
+        let mut buffer = [0; 1];
+        while recvfrom::<LinkAddr>(opened.socket.as_raw_fd(), &mut buffer).is_ok() {}
         Ok(opened)
     }
 
@@ -91,6 +94,11 @@ const JUMP_IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 /// Offset at which a load returns the index of the interface.
 const INTERFACE: u32 = 0xffff_f008;
+/// Offset at which a load returns the type of the packet.
+const PACKET_TYPE: u32 = 0xffff_f004;
+/// Type of frames for other hosts. The kernel gives it to those of VLANs without an interface, too,
+/// and removes their tag.
+const OTHER_HOST: u32 = 3;
 /// Number of bytes that the program keeps: all.
 const ALL: u32 = 0x0004_0000;
 
@@ -109,7 +117,12 @@ fn build_filter(kind: u16, indexes: &[u32]) -> Vec<Step> {
         jump_false,
         value,
     };
-    let mut program = vec![step(LOAD_WORD, INTERFACE)];
+    let mut program = vec![
+        step(LOAD_WORD, PACKET_TYPE),
+        jump(OTHER_HOST, 0, 1),
+        step(RETURN, 0),
+        step(LOAD_WORD, INTERFACE),
+    ];
     // Past the other indexes and the return of 0.
     let after = (1..=indexes.len()).rev();
     for (index, after) in indexes.iter().zip(after) {
@@ -139,13 +152,18 @@ mod tests {
     use super::*;
     use crate::ethernet::{ARP, HEARTBEAT};
 
-    /// Runs the program over a frame; None if it is not valid.
+    /// Runs the program over a frame to this host; None if it is not valid.
     fn run(program: &[Step], link: u32, frame: &[u8]) -> Option<u32> {
+        run_typed(program, 0, link, frame)
+    }
+
+    fn run_typed(program: &[Step], kind: u32, link: u32, frame: &[u8]) -> Option<u32> {
         let (mut at, mut value) = (0, 0);
         loop {
             let step = program.get(at)?;
             at += 1;
             match step.code {
+                LOAD_WORD if step.value == PACKET_TYPE => value = kind,
                 LOAD_WORD => value = link,
                 LOAD_BYTE => {
                     value = u32::from(*frame.get(usize::try_from(step.value).ok()?)?);
@@ -168,6 +186,18 @@ mod tests {
                     assert_eq!(passes, indexes.contains(&link), "{indexes:?} {link}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn frames_for_other_hosts_and_of_other_vlans_do_not_pass() {
+        for kind in [ARP, IPV6, HEARTBEAT] {
+            let mut frame = [0; 86];
+            (frame[20], frame[21], frame[54]) = (58, 255, 135);
+            let program = build_filter(kind, &[7]);
+            // To this host, to all, to a group, to another host.
+            let found = [0, 1, 2, 3].map(|to| run_typed(&program, to, 7, &frame).unwrap() > 0);
+            assert_eq!(found, [true, true, true, false]);
         }
     }
 

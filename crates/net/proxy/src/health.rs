@@ -91,6 +91,12 @@ impl Health {
         self.updated.load(Ordering::Relaxed) > 0 && self.is_in_time()
     }
 
+    /// Returns whether load balancers may send connections to the node: it is healthy and is not
+    /// about to be removed.
+    pub fn accepts_load_balancers(&self) -> bool {
+        self.is_healthy() && self.eligible.load(Ordering::Relaxed)
+    }
+
     /// Returns whether changes are applied in time; true while the proxy starts.
     fn is_in_time(&self) -> bool {
         let queued = self.queued.load(Ordering::Relaxed);
@@ -107,7 +113,7 @@ impl Health {
         // A restart does not help a node that is being removed, nor a proxy that waits for the API
         // server at its start. So only the load balancers see that.
         let healthy = match for_balancers {
-            true => self.is_healthy() && eligible,
+            true => self.accepts_load_balancers(),
             false => self.is_in_time(),
         };
         let now = jiff::Timestamp::now();

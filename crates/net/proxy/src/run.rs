@@ -73,13 +73,14 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     }
     let dirty = Arc::new(DirtyServices::new(changes));
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
+    let service_ranges = start_range_informer(&client, &dirty, &tasks);
     let stores = net_announce::Stores {
         services: services.clone(),
         slices: slices.clone(),
         nodes: nodes.clone(),
+        ranges: service_ranges.clone(),
     };
-    start_announcements(&settings, stores, &metrics, &tasks)?;
-    let service_ranges = start_range_informer(&client, &dirty, &tasks);
+    start_announcements(&settings, stores, &health, &metrics, &tasks)?;
     let shutdown = tasks.shutdown().clone();
     let work = async {
         wait_until_synced(&services, &slices, &nodes, &service_ranges).await;
@@ -125,17 +126,22 @@ async fn wait_until_synced(
     let _ = tokio::time::timeout(RANGES_TIMEOUT, ranges).await;
 }
 
-/// Starts the agent that announces addresses of load balancers. It shares the informers.
+/// Starts the agent that announces addresses of load balancers. It shares the informers, and
+/// announces while `/healthz` succeeds.
 fn start_announcements(
     settings: &Settings,
     stores: net_announce::Stores,
+    health: &Arc<Health>,
     metrics: &Metrics,
     tasks: &Tasks,
 ) -> anyhow::Result<()> {
-    match settings.announcements.clone() {
-        Some(settings) => Ok(net_announce::start_agent(settings, stores, metrics, tasks)?),
-        None => Ok(()),
-    }
+    let Some(settings) = settings.announcements.clone() else {
+        return Ok(());
+    };
+    let health = health.clone();
+    let is_ready = Arc::new(move || health.accepts_load_balancers());
+    net_announce::start_agent(settings, stores, is_ready, metrics, tasks)?;
+    Ok(())
 }
 
 /// Starts the agent of NetworkPolicies. It has informers, rules and errors of its own: a

@@ -18,6 +18,10 @@ const REPEATS: [u32; 5] = [1, 2, 4, 8, 16];
 /// Least time between two defences of an address (RFC 5227, DEFEND_INTERVAL).
 const DEFENCE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Least time between two renewals of all announcements. Any host of the link can send heartbeats
+/// of new names.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
+
 /// An address of this node.
 #[derive(Debug, Default)]
 struct Announcement {
@@ -36,6 +40,10 @@ pub(super) struct LinkState {
     since: Duration,
     /// This node sends heartbeats and may own addresses.
     is_active: bool,
+    /// A member is new: it may have announced addresses of this node before.
+    has_new_member: bool,
+    /// Time of the last renewal of all announcements.
+    renewed: Option<Duration>,
 }
 
 impl LinkState {
@@ -46,6 +54,8 @@ impl LinkState {
             owned: BTreeMap::new(),
             since: now,
             is_active: false,
+            has_new_member: false,
+            renewed: None,
         }
     }
 
@@ -102,10 +112,12 @@ impl LinkState {
 
     /// Records a heartbeat; returns whether the members have changed.
     pub(super) fn record(&mut self, heartbeat: &Heartbeat, mac: Mac, now: Duration) -> bool {
-        match heartbeat.is_leaving {
-            true => self.members.remove(&heartbeat.node),
-            false => self.members.record(&heartbeat.node, mac, now),
+        if heartbeat.is_leaving {
+            return self.members.remove(&heartbeat.node);
         }
+        let is_new = self.members.record(&heartbeat.node, mac, now);
+        self.has_new_member |= is_new;
+        is_new
     }
 
     /// Removes dead members; returns whether there were any.
@@ -118,7 +130,7 @@ impl LinkState {
     pub(super) fn assign(&mut self, node: &str, claims: &[&Claim]) -> Vec<Output> {
         let mut former = std::mem::take(&mut self.owned);
         let mut outputs = Vec::new();
-        let own = Candidate::new(node);
+        let candidates = self.members.candidates(node);
         for claim in claims {
             if !self.is_active || !self.link.is_host_address(claim.address) {
                 continue;
@@ -127,7 +139,7 @@ impl LinkState {
                 None => true,
                 Some(nodes) => nodes.contains(candidate.node),
             };
-            let all = self.members.candidates().chain([own]).filter(may_own);
+            let all = candidates.iter().copied().filter(may_own);
             if choose_owner(claim.address, all) != Some(node) {
                 continue;
             }
@@ -140,9 +152,15 @@ impl LinkState {
         outputs
     }
 
-    /// Repeats the announcements of addresses that are new. A frame may be lost, and a former owner
-    /// may have announced the address at the same time.
-    pub(super) fn repeat_announcements(&mut self) -> Vec<Output> {
+    /// Repeats the announcements of addresses that are new, and of all if a member is new: a link
+    /// that was cut in two has clients of the other part's owner. A frame may be lost, and a former
+    /// owner may have announced the address at the same time.
+    pub(super) fn repeat_announcements(&mut self, now: Duration) -> Vec<Output> {
+        let may_renew = |last| now.saturating_sub(last) >= RENEWAL_INTERVAL;
+        if self.has_new_member && self.renewed.is_none_or(may_renew) {
+            (self.has_new_member, self.renewed) = (false, Some(now));
+            self.owned.values_mut().for_each(|known| known.age = 0);
+        }
         let mut due = Vec::new();
         for (address, announcement) in &mut self.owned {
             announcement.age = announcement.age.saturating_add(1);

@@ -178,6 +178,30 @@ fn addresses_of_a_dead_node_move_within_three_seconds_and_return() {
 }
 
 #[test]
+fn owner_announces_again_after_a_link_cut_in_two_is_joined() {
+    let mut network = Network::new(2, &claims());
+    network.run(3000);
+    // Neither receives the other.
+    for _ in 0..50 {
+        network.now += HEARTBEAT_INTERVAL;
+        for node in &mut network.nodes {
+            node.tick(network.now);
+        }
+    }
+    assert_eq!(network.owners(ADDRESSES[0]), [1, 2]);
+    network.announced.clear();
+    network.run(2000);
+    let owners = network.owners(ADDRESSES[0]);
+    assert_eq!(owners.len(), 1);
+    let announced = format!("node-{} {}", owners[0], ADDRESSES[0]);
+    assert!(
+        network.announced.contains(&announced),
+        "{:?}",
+        network.announced
+    );
+}
+
+#[test]
 fn stopped_process_answers_nothing_when_it_continues() {
     let mut network = Network::new(1, &claims());
     network.run(2000);
