@@ -35,7 +35,7 @@ pub struct Announcer {
     node: String,
     desired: Desired,
     links: Vec<LinkState>,
-    /// Addresses of this node's interfaces.
+    /// Addresses of the pool that this node's interfaces have.
     own: HashSet<IpAddr>,
     last_tick: Duration,
     /// Assignments that heartbeats may cause before the next tick.
@@ -100,7 +100,7 @@ impl Announcer {
         outputs
     }
 
-    /// Replaces the links. `own` are the addresses of this node's interfaces.
+    /// Replaces the links. `own` are the addresses of the pool that this node's interfaces have.
     pub fn set_links(
         &mut self,
         links: Vec<Link>,

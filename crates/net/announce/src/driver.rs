@@ -15,13 +15,18 @@ use crate::announcer::{Announcer, HEARTBEAT_INTERVAL};
 use crate::claims::Desired;
 use crate::ethernet::{ARP, HEARTBEAT, IPV6};
 use crate::groups::Groups;
+use crate::link_monitor::LinkMonitor;
 use crate::links::{Link, LinkSelection};
+use crate::members::MAX_MEMBERS;
 use crate::metrics::AnnounceMetrics;
 use crate::output::Output;
 use crate::packet_socket::{FRAME_LENGTH, PacketSocket};
 
 /// Delay after an error of a socket, so that a lasting one does not keep the process busy.
 const ERROR_DELAY: Duration = Duration::from_millis(20);
+
+const NO_LINK: &str = "no interface that is up has a network of --load-balancer-pool; this node announces nothing until there is one \
+     (--load-balancer-interface names one)";
 
 /// A node that can't announce addresses.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +41,7 @@ pub(crate) struct Sockets {
     arp: PacketSocket,
     ipv6: PacketSocket,
     heartbeats: PacketSocket,
+    changes: LinkMonitor,
 }
 
 impl Sockets {
@@ -45,6 +51,7 @@ impl Sockets {
             arp: PacketSocket::open(ARP)?,
             ipv6: PacketSocket::open(IPV6)?,
             heartbeats: PacketSocket::open(HEARTBEAT)?,
+            changes: LinkMonitor::open()?,
         })
     }
 
@@ -67,7 +74,7 @@ impl Sockets {
     }
 }
 
-/// Announces what `desired` has until `shutdown`, and gives it up at the end.
+/// Announces the addresses of `desired` until `shutdown`, and releases them at the end.
 ///
 /// # Errors
 /// The process lacks CAP_NET_RAW.
@@ -95,7 +102,15 @@ pub(crate) struct Driver {
     owned: BTreeSet<(u32, IpAddr)>,
     /// The announcer's version that `owned` has.
     version: u64,
-    has_warned: bool,
+    /// The addresses of the last line of the log.
+    logged: BTreeSet<IpAddr>,
+    /// The interfaces have not changed since they were read.
+    are_links_current: bool,
+    /// The problem of the interfaces that was logged.
+    problem: Option<&'static str>,
+    /// A conflict was logged since the last tick.
+    has_conflict: bool,
+    has_too_many_members: bool,
     metrics: AnnounceMetrics,
 }
 
@@ -114,7 +129,11 @@ impl Driver {
             links: Vec::new(),
             owned: BTreeSet::new(),
             version: 0,
-            has_warned: false,
+            logged: BTreeSet::new(),
+            are_links_current: false,
+            problem: None,
+            has_conflict: false,
+            has_too_many_members: false,
             metrics,
         }
     }
@@ -135,9 +154,20 @@ impl Driver {
                 biased;
                 () = shutdown.cancelled() => break,
                 _ = ticks.tick() => {
-                    let mut outputs = self.refresh_links();
-                    outputs.extend(self.announcer.tick(read_clock()));
+                    // First, because it notices that the process was stopped.
+                    let mut outputs = self.announcer.tick(read_clock());
+                    outputs.extend(self.refresh_links());
+                    self.log_changes();
                     outputs
+                }
+                changed = self.sockets.changes.wait_for_change() => {
+                    // The next tick reads them: many may change at once.
+                    self.are_links_current = false;
+                    if let Err(error) = changed {
+                        tracing::debug!(%error, "a message about interfaces could not be received");
+                        tokio::time::sleep(ERROR_DELAY).await;
+                    }
+                    Vec::new()
                 }
                 changed = desired.changed() => {
                     if changed.is_err() {
@@ -161,42 +191,84 @@ impl Driver {
         let outputs = self.announcer.leave();
         self.perform(&outputs);
         self.follow_ownership();
+        self.log_changes();
     }
 
-    /// Reads the interfaces, with each heartbeat: an interface or its carrier may come and go.
+    /// Reads the interfaces if one has changed.
     fn refresh_links(&mut self) -> Vec<Output> {
+        if self.are_links_current {
+            return Vec::new();
+        }
         let read = base_task::blocking(|| self.selection.read_links());
         let (links, own) = match read {
             Ok(read) => read,
             Err(error) => {
-                tracing::warn!(%error, "can't list the interfaces; the known ones stay");
+                self.warn_once(
+                    "can't list the interfaces; the known ones stay",
+                    Some(error),
+                );
                 return Vec::new();
             }
         };
-        if links.is_empty() && !self.has_warned {
-            self.has_warned = true;
-            tracing::warn!(
-                "no interface that is up has a network of --load-balancer-pool; this node announces nothing until there is one \
-                 (--load-balancer-interface names one)"
-            );
-        }
         if links != self.links {
             let indexes: Vec<_> = links.iter().map(|link| link.index).collect();
             if let Err(error) = self.sockets.set_links(&indexes) {
-                tracing::warn!(%error, "can't receive from changed interfaces; trying again");
+                let problem = "can't receive from changed interfaces; trying again";
+                self.warn_once(problem, Some(error));
                 return Vec::new();
             }
             self.links.clone_from(&links);
         }
+        self.are_links_current = true;
+        match links.is_empty() {
+            true => self.warn_once(NO_LINK, None),
+            false => self.problem = None,
+        }
         self.announcer.set_links(links, own, read_clock())
     }
 
-    fn perform(&self, outputs: &[Output]) {
+    fn warn_once(&mut self, problem: &'static str, error: Option<io::Error>) {
+        if self.problem != Some(problem) {
+            self.problem = Some(problem);
+            let error = error.map(tracing::field::display);
+            tracing::warn!(error, "{problem}");
+        }
+    }
+
+    /// Logs the changes since the last tick in one line: a host of the link can cause many.
+    fn log_changes(&mut self) {
+        self.has_conflict = false;
+        let is_full = self.announcer.count_members() >= MAX_MEMBERS;
+        if is_full && !self.has_too_many_members {
+            tracing::warn!(
+                limit = MAX_MEMBERS,
+                "too many nodes on the link of load balancers; some announce nothing: exclude nodes by the label \
+                 node.kubernetes.io/exclude-from-external-load-balancers"
+            );
+        }
+        self.has_too_many_members = is_full;
+        let owned: BTreeSet<_> = self.owned.iter().map(|(_, address)| *address).collect();
+        if owned == self.logged {
+            return;
+        }
+        tracing::info!(
+            added = list_first(owned.difference(&self.logged)),
+            removed = list_first(self.logged.difference(&owned)),
+            announced = owned.len(),
+            "announced addresses of load balancers changed"
+        );
+        self.logged = owned;
+    }
+
+    fn perform(&mut self, outputs: &[Output]) {
         for output in outputs {
             match output {
                 Output::Send { link, frame } => self.send_frame(*link, frame),
                 Output::Conflict { address, mac } => {
                     self.metrics.conflicts.inc();
+                    if std::mem::replace(&mut self.has_conflict, true) {
+                        continue;
+                    }
                     let [a, b, c, d, e, f] = mac;
                     tracing::warn!(
                         %address,
@@ -227,16 +299,19 @@ impl Driver {
         }
         self.version = self.announcer.version();
         let owned: BTreeSet<_> = self.announcer.owned().collect();
-        for (_, address) in owned.difference(&self.owned) {
-            tracing::info!(%address, "announcing an address of a load balancer");
-        }
-        for (_, address) in self.owned.difference(&owned) {
-            tracing::info!(%address, "no longer announcing an address of a load balancer");
-        }
         self.groups.update(owned.iter().copied());
         let count = i64::try_from(owned.len()).unwrap_or(i64::MAX);
         self.metrics.addresses.set(count);
         self.owned = owned;
+    }
+}
+
+/// Returns the text of the first 16 addresses.
+fn list_first<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> String {
+    let texts: Vec<_> = addresses.take(17).map(ToString::to_string).collect();
+    match texts.split_at_checked(16) {
+        Some((first, [_, ..])) => format!("{} ...", first.join(" ")),
+        _ => texts.join(" "),
     }
 }
 

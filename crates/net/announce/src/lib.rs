@@ -8,7 +8,7 @@
 //! from the same input by rendezvous hashing, without an agreement.
 //!
 //! Decisions are pure: [`Announcer`] receives frames and ticks and returns the frames to send. The
-//! modules `links`, `packet_socket`, `groups` and `driver` talk to the kernel.
+//! modules `links`, `link_monitor`, `packet_socket`, `groups` and `driver` talk to the kernel.
 
 mod agent;
 mod announcer;
@@ -18,6 +18,7 @@ mod driver;
 mod ethernet;
 mod groups;
 mod heartbeat;
+mod link_monitor;
 mod links;
 mod members;
 mod metrics;

@@ -71,7 +71,7 @@ pub struct LinkSelection {
 
 impl LinkSelection {
     /// Reads the interfaces of this machine; returns those of the selection in the order of their
-    /// index, and the addresses of all.
+    /// index, 32 at most, and the addresses of the pool that any interface has.
     ///
     /// # Errors
     /// The kernel does not list the interfaces.
@@ -88,7 +88,9 @@ impl LinkSelection {
             let Some((address, prefix)) = parse_address(entry) else {
                 continue;
             };
-            own.insert(address);
+            if self.pool.contains(address) {
+                own.insert(address);
+            }
             if let Some(link) = links.get_mut(&entry.interface_name) {
                 add_address(link, address, prefix);
             }

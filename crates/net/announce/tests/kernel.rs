@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -283,6 +283,19 @@ fn address_of_ipv6_moves_to_another_node() {
     fail_over("6", V6);
 }
 
+/// Connects from the client; returns whether a host answered its request for the address.
+fn is_resolved(world: &World, device: &str, address: &str) -> bool {
+    let client = world.name("client");
+    run_script(&format!(
+        "ip netns exec {client} timeout 1 bash -c 'exec 3<>/dev/tcp/{address}/9' 2>/dev/null || true"
+    ))
+    .unwrap();
+    let shown = run_script(&format!("ip -n {client} neigh show {address} dev {device}"));
+    let shown = shown.unwrap();
+    assert!(shown.contains(address), "no request for {address}");
+    shown.contains("lladdr")
+}
+
 /// An address of the pool that no Service has.
 #[test]
 fn unused_address_of_the_pool_is_not_answered() {
@@ -291,10 +304,58 @@ fn unused_address_of_the_pool_is_not_answered() {
     }
     let world = World::create("u");
     world.probe(V4, |_| true);
-    let unused: IpAddr = "192.0.2.101".parse().unwrap();
+    assert!(is_resolved(&world, "eth0", V4));
+    assert!(!is_resolved(&world, "eth0", "192.0.2.101"));
+}
+
+/// A switch forwards frames to unknown hosts to all ports.
+#[test]
+fn request_to_another_host_is_not_answered() {
+    if !is_root() {
+        return;
+    }
+    let world = World::create("h");
+    world.probe(V4, |_| true);
     let client = world.name("client");
-    let ping = format!("ip netns exec {client} ping -c 1 -W 1 {unused} || true");
-    run_script(&ping).unwrap();
-    let neighbours = run_script(&format!("ip -n {client} neigh show {unused}")).unwrap();
-    assert!(!neighbours.contains("lladdr"), "{neighbours}");
+    let other = "02:00:00:00:00:77";
+    let request = format!("ip -n {client} neigh replace {V4} lladdr {other} nud probe dev eth0");
+    run_script(&request).unwrap();
+    let began = Instant::now();
+    while began.elapsed() < DEADLINE {
+        let shown = run_script(&format!("ip -n {client} neigh show {V4} dev eth0")).unwrap();
+        assert!(!shown.contains("REACHABLE"), "{shown}");
+        if shown.contains("FAILED") {
+            return;
+        }
+        // The owner has repeated its announcement meanwhile.
+        if shown.contains("STALE") {
+            run_script(&request).unwrap();
+        }
+        std::thread::sleep(ATTEMPT);
+    }
+    panic!("the client does not end its requests within {DEADLINE:?}");
+}
+
+/// The kernel removes the tag of such a frame and delivers it with the interface of the link.
+#[test]
+fn requests_of_another_vlan_are_not_answered() {
+    if !is_root() {
+        return;
+    }
+    let world = World::create("v");
+    world.probe(V4, |_| true);
+    let client = world.name("client");
+    let created = run_script(&format!(
+        "ip -n {client} link add link eth0 name eth0.5 type vlan id 5"
+    ));
+    if let Err(error) = created {
+        println!("skipped: the kernel has no VLANs: {error}");
+        return;
+    }
+    run_script(&format!(
+        "ip -n {client} link set eth0.5 up
+         ip -n {client} route add {V4}/32 dev eth0.5 src 192.0.2.9"
+    ))
+    .unwrap();
+    assert!(!is_resolved(&world, "eth0.5", V4));
 }
