@@ -236,7 +236,7 @@ impl Announcer {
         outputs
     }
 
-    /// Gives up all addresses. The other nodes take them when they receive the frames.
+    /// Releases all addresses. The other nodes take them when they receive the frames.
     pub fn leave(&mut self) -> Vec<Output> {
         let outputs = self.build_heartbeats(true);
         for state in &mut self.links {

@@ -18,7 +18,7 @@ pub(crate) struct Heartbeat {
     pub(crate) cluster: u64,
     /// Name of the node.
     pub(crate) node: String,
-    /// The node gives up its addresses.
+    /// The node releases its addresses.
     pub(crate) is_leaving: bool,
 }
 

@@ -91,7 +91,7 @@ impl LinkState {
         }
     }
 
-    /// Forgets the members and gives up the addresses.
+    /// Forgets the members and releases the addresses.
     pub(super) fn start_listening(&mut self, now: Duration) {
         self.deactivate();
         self.members = Members::default();
