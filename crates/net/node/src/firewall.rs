@@ -77,11 +77,7 @@ fn format_sources(
     local: &LocalNetwork,
     plan: &Plan,
 ) -> String {
-    let (bridge, device, port) = (
-        &settings.bridge,
-        &settings.vxlan_device,
-        settings.vxlan_port,
-    );
+    let (bridge, port) = (&settings.bridge, settings.vxlan_port);
     let word = family.nft_name();
     let mut text = format_set("tunnels", family, &plan.tunnel_peers);
     text += "\tchain sources {\n\t\ttype filter hook prerouting priority raw; policy accept;\n";
@@ -118,27 +114,23 @@ fn format_sources(
     // A host port of the same number must not take the packets: they are not tracked, and so not
     // translated.
     let _ = writeln!(text, "\t\tudp dport {port} fib daddr type local notrack");
-    match (own, format_ranges(family, &settings.cluster_ranges)) {
-        (Some(own), Some(cluster)) => {
-            let _ = writeln!(
-                text,
-                "\t\tiifname \"{device}\" {word} saddr != {{ {cluster} }} drop"
-            );
-            let _ = writeln!(
-                text,
-                "\t\tiifname \"{device}\" {word} saddr {{ {own} }} drop"
-            );
-            let _ = writeln!(
-                text,
-                "\t\tiifname \"{device}\" {word} daddr != {{ {own} }} drop"
-            );
-        }
-        _ => {
-            let _ = writeln!(text, "\t\tiifname \"{device}\" drop");
-        }
-    }
+    text += &format_tunnel_sources(settings, family, own.as_deref());
     text += "\t}\n";
     text
+}
+
+/// Returns the rules for packets out of the tunnel: from pods of other nodes, to those of this node.
+fn format_tunnel_sources(settings: &NodeSettings, family: Family, own: Option<&str>) -> String {
+    let (device, word) = (&settings.vxlan_device, family.nft_name());
+    let cluster = format_ranges(family, &settings.cluster_ranges);
+    let (Some(own), Some(cluster)) = (own, cluster) else {
+        return format!("\t\tiifname \"{device}\" drop\n");
+    };
+    format!(
+        "\t\tiifname \"{device}\" {word} saddr != {{ {cluster} }} drop\n\
+         \t\tiifname \"{device}\" {word} saddr {{ {own} }} drop\n\
+         \t\tiifname \"{device}\" {word} daddr != {{ {own} }} drop\n"
+    )
 }
 
 /// Returns the chain for packets of this node, or of a client outside, that go to a pod through the
