@@ -35,8 +35,8 @@ impl Admission for ClaimStatus {
         let old = request.old.as_ref().unwrap_or(&Value::Null);
         let mut causes = Vec::new();
         causes.extend(self.check_admin_access(request, old).await?);
-        causes.extend(self.check_binding(request, old));
-        causes.extend(self.check_drivers(request, old));
+        causes.extend(self.check_binding(request, old).await);
+        causes.extend(self.check_drivers(request, old).await);
         if causes.is_empty() {
             return Ok(());
         }
@@ -94,14 +94,14 @@ impl ClaimStatus {
         Ok(Some(forbid(field, &why)))
     }
 
-    fn check_binding(&self, request: &AdmissionRequest<'_>, old: &Value) -> Option<Cause> {
+    async fn check_binding(&self, request: &AdmissionRequest<'_>, old: &Value) -> Option<Cause> {
         let (old, new) = (get(old, "status"), get(&request.object, "status"));
         let same = |field: &str| semantic::equal(get(old, field), get(new, field));
         let verb = verb_of(request);
         if same("allocation") && same("reservedFor") {
             return None;
         }
-        if self.grants(request.user, verb, "binding", "", "") {
+        if self.grants(request.user, verb, "binding", "", "").await {
             return None;
         }
         let why = format!(
@@ -110,7 +110,7 @@ impl ClaimStatus {
         Some(forbid("status.allocation".into(), &why))
     }
 
-    fn check_drivers(&self, request: &AdmissionRequest<'_>, old: &Value) -> Vec<Cause> {
+    async fn check_drivers(&self, request: &AdmissionRequest<'_>, old: &Value) -> Vec<Cause> {
         let new = &request.object;
         // The states of devices vanish with the allocation.
         if get(get(new, "status"), "allocation").is_null() {
@@ -122,20 +122,22 @@ impl ClaimStatus {
             verbs.insert(0, format!("associated-node:{verb}"));
         }
         let (user, namespace) = (request.user, request.namespace);
-        let refused = list_changed_drivers(old, new).into_iter().filter(|driver| {
-            let mut verbs = verbs.iter();
-            !verbs.any(|verb| self.grants(user, verb, "driver", namespace, driver))
-        });
-        let causes = refused.map(|driver| {
+        let mut causes = Vec::new();
+        'drivers: for driver in list_changed_drivers(old, new) {
+            for verb in &verbs {
+                if self.grants(user, verb, "driver", namespace, driver).await {
+                    continue 'drivers;
+                }
+            }
             let why = format!(
                 "changing status.devices requires resource=\"resourceclaims/driver\", name={driver:?}, verb={verbs:?} permission"
             );
-            forbid("status.devices".into(), &why)
-        });
-        causes.collect()
+            causes.push(forbid("status.devices".into(), &why));
+        }
+        causes
     }
 
-    fn grants(
+    async fn grants(
         &self,
         user: &User,
         verb: &str,
@@ -155,7 +157,8 @@ impl ClaimStatus {
             is_resource: true,
             ..Attributes::default()
         };
-        matches!(self.0.authorizer.authorize(&attributes), Decision::Allow(_))
+        let decision = self.0.authorizer.authorize(&attributes).await;
+        matches!(decision, Decision::Allow(_))
     }
 }
 
