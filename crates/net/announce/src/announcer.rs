@@ -29,6 +29,9 @@ const MAX_ASSIGNMENTS: u32 = 16;
 /// shorter than the time after which they do.
 const STALL_LIMIT: Duration = Duration::from_millis(1200);
 
+/// Least time between two reports of a machine with the name of this node.
+const NAME_REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The state of a node's announcements.
 #[derive(Debug)]
 pub struct Announcer {
@@ -40,6 +43,8 @@ pub struct Announcer {
     last_tick: Duration,
     /// Assignments that heartbeats may cause before the next tick.
     assignments_left: u32,
+    /// Time of the last output about another machine with the name of this node.
+    name_reported: Option<Duration>,
     /// Members have changed since the last assignment.
     is_stale: bool,
     version: u64,
@@ -56,6 +61,7 @@ impl Announcer {
             own: HashSet::new(),
             last_tick: now,
             assignments_left: MAX_ASSIGNMENTS,
+            name_reported: None,
             is_stale: false,
             version: 0,
         }
@@ -197,12 +203,15 @@ impl Announcer {
         heartbeat: &Heartbeat,
         now: Duration,
     ) -> Vec<Output> {
+        if heartbeat.cluster != self.desired.cluster {
+            return Vec::new();
+        }
+        if heartbeat.node == self.node {
+            return self.report_name(sender, now).into_iter().collect();
+        }
         let Some(state) = self.links.get_mut(at) else {
             return Vec::new();
         };
-        if heartbeat.cluster != self.desired.cluster || heartbeat.node == self.node {
-            return Vec::new();
-        }
         self.is_stale |= state.record(heartbeat, sender, now);
         if !self.is_stale || self.assignments_left == 0 {
             // The next tick assigns the addresses.
@@ -210,6 +219,17 @@ impl Announcer {
         }
         self.assignments_left -= 1;
         self.assign()
+    }
+
+    /// Reports a machine with the name of this node: both would announce the same addresses.
+    fn report_name(&mut self, mac: Mac, now: Duration) -> Option<Output> {
+        let is_own = self.links.iter().any(|state| state.link().mac == mac);
+        let is_recent = |last| now.saturating_sub(last) < NAME_REPORT_INTERVAL;
+        if is_own || self.name_reported.is_some_and(is_recent) {
+            return None;
+        }
+        self.name_reported = Some(now);
+        Some(Output::DuplicateName { mac })
     }
 
     /// Sends heartbeats, repeats announcements, and takes the addresses of dead nodes. Called every

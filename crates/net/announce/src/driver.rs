@@ -264,15 +264,19 @@ impl Driver {
         for output in outputs {
             match output {
                 Output::Send { link, frame } => self.send_frame(*link, frame),
+                Output::DuplicateName { mac } => tracing::warn!(
+                    "{} has the name of this node, too, and announces the same addresses; rename one of them",
+                    format_mac(mac)
+                ),
                 Output::Conflict { address, mac } => {
                     self.metrics.conflicts.inc();
                     if std::mem::replace(&mut self.has_conflict, true) {
                         continue;
                     }
-                    let [a, b, c, d, e, f] = mac;
+                    let mac = format_mac(mac);
                     tracing::warn!(
                         %address,
-                        "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} announces an address of this node, too; \
+                        "{mac} announces an address of this node, too; \
                          take it from that host or out of --load-balancer-pool"
                     );
                 }
@@ -304,6 +308,10 @@ impl Driver {
         self.metrics.addresses.set(count);
         self.owned = owned;
     }
+}
+
+fn format_mac([a, b, c, d, e, f]: &[u8; 6]) -> String {
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
 /// Returns the text of the first 16 addresses.

@@ -19,4 +19,9 @@ pub enum Output {
         /// The Ethernet address of the host.
         mac: [u8; 6],
     },
+    /// Another machine has the name of this node.
+    DuplicateName {
+        /// Its Ethernet address.
+        mac: [u8; 6],
+    },
 }

@@ -285,7 +285,14 @@ fn heartbeats_of_other_clusters_and_of_the_own_name_are_ignored() {
         };
         let frame = heartbeat.build([2, 0, 0, 0, 0, 2]);
         let now = network.now;
-        network.nodes[0].receive(LINK, &frame, now);
+        let mac = [2, 0, 0, 0, 0, 2];
+        let reports = match cluster {
+            CLUSTER => vec![Output::DuplicateName { mac }],
+            _ => Vec::new(),
+        };
+        assert_eq!(network.nodes[0].receive(LINK, &frame, now), reports);
+        // Once a minute.
+        assert_eq!(network.nodes[0].receive(LINK, &frame, now), []);
     }
     assert_eq!(network.nodes[0].count_members(), 0);
 }
