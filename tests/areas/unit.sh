@@ -1,12 +1,12 @@
 # Unit and integration tests of the crates (cargo), formatting and lints.
 . tests/lib/need.sh
-# Some tests create keys and certificates with it.
 if [ "$LIST" = yes ]; then
   printf 'unit/format\nunit/clippy\n'
   list_cargo --workspace --exclude layers --exclude integration-tests --exclude kv-sim
   exit
 fi
-why=$(need openssl) || echo "note: $why"
+# Keys and certificates, and packets through a real kernel.
+why=$(need openssl nftables iproute2 conntrack containernetworking-plugins) || echo "note: $why"
 if ! wanted unit/format; then :
 elif cargo fmt --all --check >/dev/null 2>&1; then echo "ok unit/format"; else echo "FAIL unit/format: run cargo fmt --all"; fi
 if ! wanted unit/clippy; then :

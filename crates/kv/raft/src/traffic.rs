@@ -54,7 +54,7 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Counts a snapshot from the peer that has arrived, or has not arrived whole, after `duration`.
+    /// Counts a snapshot from the peer that has arrived, or ended early, after `duration`.
     pub(crate) fn count_received_snapshot(&self, is_whole: bool, duration: Duration) {
         if is_whole {
             self.snapshots_received.observe_duration(duration);

@@ -119,7 +119,7 @@ fn format_sources(
     text
 }
 
-/// Returns the rules for packets out of the tunnel: from pods of other nodes, to those of this node.
+/// Returns the rules for packets out of the tunnel: from pods of other nodes to those of this one.
 fn format_tunnel_sources(settings: &NodeSettings, family: Family, own: Option<&str>) -> String {
     let (device, word) = (&settings.vxlan_device, family.nft_name());
     let cluster = format_ranges(family, &settings.cluster_ranges);

@@ -134,16 +134,19 @@ impl ExtensionServer {
         self.address
     }
 
-    /// Returns the requests so far, without those of the availability check.
+    /// Returns the requests so far, without the API server's own ones for discovery and OpenAPI.
     ///
     /// # Panics
     /// If a responder has panicked.
     #[allow(clippy::unwrap_used)]
     pub fn received(&self) -> Vec<ExtensionRequest> {
         let all = self.received.lock().unwrap().clone();
-        let own = ["system:kube-aggregator"];
+        let own = ["system:kube-aggregator", "system:aggregator"];
         all.into_iter()
-            .filter(|request| request.header("x-remote-user") != own)
+            .filter(|request| {
+                !own.map(|user| vec![user])
+                    .contains(&request.header("x-remote-user"))
+            })
             .collect()
     }
 
