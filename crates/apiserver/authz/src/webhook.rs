@@ -1,7 +1,7 @@
 //! A webhook that decides about requests: a server that reviews them.
 //!
 //! Invariant: a webhook that can't be called never allows a request. Its failure policy decides
-//! whether the next authorizer may. No content of a review or of a response is logged.
+//! whether the next authorizer may. Neither reviews nor responses are logged.
 
 mod cache;
 mod conditions;

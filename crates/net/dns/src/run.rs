@@ -39,7 +39,7 @@ pub struct Settings {
     pub allow: Vec<IpNet>,
     /// Listen address of health checks and metrics.
     pub health: Option<SocketAddr>,
-    /// Whether requests for the first name of a pod's search path are answered for the whole path.
+    /// If set, the first name of a pod's search path is answered for the whole path.
     pub search_paths: Option<SearchPaths>,
     /// User and group to switch to once the ports are bound; if None, or if the process is not
     /// root, it keeps its user.

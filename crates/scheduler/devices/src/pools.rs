@@ -25,7 +25,7 @@ pub struct Pools {
     by_pool: HashMap<String, HashMap<String, Vec<usize>>>,
 }
 
-/// Whether devices of a pool can be allocated.
+/// The state of a pool, which decides if its devices can be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolState {
     Complete,
