@@ -1,6 +1,6 @@
 # Shared by the programs in deploy/. Sourced; `here` is the root of the repository.
 
-programs=(kvstore kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy cluster-dns ironclad-cni ironclad)
+programs=(kvstore kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy cluster-dns ironclad-cni ironclad-gateway ironclad)
 
 # program package: a program that a cluster needs, and the Debian package that brings it.
 requirements='containerd containerd

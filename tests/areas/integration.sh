@@ -2,7 +2,7 @@
 # TLS and HTTP/2. It needs nothing beside the clone, neither root nor kubectl nor the kits.
 . tests/lib/need.sh
 if [ "$LIST" = yes ]; then
-  list_cargo -p integration-tests
+  list_cargo --package integration-tests
   exit
 fi
-cargo_test -p integration-tests --no-fail-fast
+rust_tests --package integration-tests

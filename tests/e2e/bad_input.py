@@ -20,7 +20,7 @@ from checks import Kubectl, check, main, shell, until  # noqa: E402
 from refused import ended, no_panic, refused, start  # noqa: E402
 
 BINARIES = ["kvstore", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet", "kube-proxy", "ironclad",
-            "cluster-dns"]
+            "cluster-dns", "ironclad-gateway"]
 # A misspelled flag, the intended flag, and an invalid value of a flag.
 TYPOS = {
     "kvstore": (["--listen-client-url=x"], "--listen-client-urls", ["--election-timeout=soon"]),
@@ -31,6 +31,7 @@ TYPOS = {
     "kube-proxy": (["--cluster-cdir=x"], "--cluster-cidr", ["--nftables-masquerade-bit=77"]),
     "ironclad": (["up", "--pick-port"], "--pick-ports", ["up", "--api-port=many"]),
     "cluster-dns": (["--listn=x"], "--listen", ["--listen=everywhere"]),
+    "ironclad-gateway": (["--http-listn=x"], "--http-listen", ["--http-listen=everywhere"]),
 }
 
 
@@ -160,10 +161,10 @@ def no_store(c):
     port_file = c.path("port")
     process = start(c.api_server(etcd_servers=f"https://127.0.0.1:{port}", port_file=port_file))
     try:
-        until(lambda: os.path.exists(port_file), 10)
+        until(lambda: os.path.exists(port_file), 30)
         with open(port_file) as file:
             client = bad_requests.Client(c, int(file.read()))
-        status, body = until(lambda: client.ask("GET", "/readyz"), 10)
+        status, body = until(lambda: client.ask("GET", "/readyz"), 30)
         assert status == 500 and "failed" in body, (status, body)
         status, body = client.ask("GET", "/api/v1/namespaces/default/pods", seconds=30)
         assert status in (500, 503, 504) and json.loads(body)["kind"] == "Status", (status, body)
@@ -214,7 +215,8 @@ def kubeconfig(c):
     dangling = c.file("x.kubeconfig", "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: []\ncontexts: []\nusers: []\n")
     for name, more in (("kubelet", ["--simulated", "--port=0", f"--root-dir={c.path('root')}"]),
                        ("kube-scheduler", ["--secure-port=0"]), ("kube-controller-manager", ["--secure-port=0"]),
-                       ("kube-proxy", []), ("cluster-dns", ["--listen=127.0.0.1:0"])):
+                       ("kube-proxy", []), ("cluster-dns", ["--listen=127.0.0.1:0"]),
+                       ("ironclad-gateway", ["--http-listen=127.0.0.1:0", "--https-listen=127.0.0.1:0"])):
         refused([c.program(name), "--kubeconfig=/nowhere/kubeconfig", *more], "/nowhere/kubeconfig", "o such file")
         refused([c.program(name), f"--kubeconfig={broken}", *more], broken)
         refused([c.program(name), f"--kubeconfig={empty}", *more], empty)
@@ -240,7 +242,6 @@ def no_nft(c):
     words = [c.program("kube-proxy"), f"--kubeconfig={c.kubeconfig}", "--healthz-bind-address=127.0.0.1:0",
              "--metrics-bind-address=127.0.0.1:0"]
     refused(words, "nft", "install", env={"PATH": empty})
-    refused([c.program("kube-proxy"), "--cleanup"], "nft", "install", env={"PATH": empty})
 
 
 SCHEDULER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -273,6 +274,7 @@ def other_busy_ports(c):
         for name, words in (("kube-scheduler", ["--bind-address=127.0.0.1", f"--secure-port={port}"]),
                             ("kube-controller-manager", ["--bind-address=127.0.0.1", f"--secure-port={port}"]),
                             ("cluster-dns", [f"--listen={at}"]),
+                            ("ironclad-gateway", [f"--http-listen={at}", "--https-listen=127.0.0.1:0"]),
                             ("kubelet", ["--simulated", "--address=127.0.0.1", f"--port={port}", "--healthz-port=0",
                                          "--hostname-override=busy", "--register-node=false", f"--root-dir={c.path('root')}"])):
             refused([c.program(name), f"--kubeconfig={c.kubeconfig}", *words], at, "in use")
@@ -332,6 +334,13 @@ def ironclad_values(c):
     refused(up(c, folder, "--pick-ports", f"--bin-dir={os.path.dirname(folder)}"), "kubelet", "--bin-dir")
     refused([c.program("ironclad"), "up", f"--data-dir={folder}", "--runtime-endpoint=here"], "here", "unix://", code=2)
     refused(up(c, c.data, "--pod-cidr=10.0.0.0/24"), "--pod-cidr", "can't change")
+    refused(up(c, folder, "--pick-ports", "--authentication-config=/nowhere/issuers.yaml"), "/nowhere/issuers.yaml", "o such file")
+    head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
+    for text, words in ((f"{head}anonymous: {{enabled: true}}\n", ["anonymous", "remove the field"]),
+                        (f"{head}jwt: [{{issuer: {{url: 'http://x', audiences: [a]}}}}]\n", ["jwt[0].issuer.url", "correct the file"])):
+        wrong = c.file("issuers.yaml", text)
+        refused(up(c, folder, "--pick-ports", f"--authentication-config={wrong}"), "--authentication-config", *words)
+    assert not os.path.exists(folder), "a refused start has left something"
     refused([c.program("ironclad")], "--help", code=2)
 
 

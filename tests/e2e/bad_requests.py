@@ -144,7 +144,7 @@ def deep(c):
         for method, path, body, kind in refused:
             begun = time.monotonic()
             failure(client.ask(method, path, body, {"Content-Type": f"application/{kind}"}), 400, "BadRequest")
-            assert time.monotonic() - begun < 5, f"{method} {kind} at {depth}: {time.monotonic() - begun:.1f} s"
+            assert time.monotonic() - begun < 20, f"{method} {kind} at {depth}: {time.monotonic() - begun:.1f} s"
         # In an unknown field it is ignored with the field.
         status, text = client.ask("POST", MAPS + "?dryRun=All", head % ("ConfigMap", "v1") + '},"x":%s}' % lists, JSON)
         assert status in (201, 400), f"{status}: {text[:200]}"
@@ -225,7 +225,7 @@ def undecodable(c):
         for number, text in enumerate(("garbage", "k8s\x00\x0a\x7f\x01", '{"kind":"ConfigMap","apiVersion":"v1","metadata":[]}', "{" * 5000)):
             etcdctl(c, "put", key, stdin=text)
             log = os.path.join(c.data, "logs", "kube-apiserver.log")
-            until(lambda: "default/garbage" in open(log, errors="replace").read() or None, 10, what="the log names it")
+            until(lambda: "default/garbage" in open(log, errors="replace").read() or None, 30, what="the log names it")
             failure(client.ask("GET", MAPS + "/garbage"), 500, "InternalError", "garbage", "can't be decoded")
             failure(client.ask("GET", MAPS), 500, "InternalError", "garbage", "can't be decoded")
             failure(client.ask("GET", "/api/v1/configmaps?limit=500"), 500, "InternalError", "garbage")
@@ -238,7 +238,7 @@ def undecodable(c):
         etcdctl(c, "del", key)
         watch.terminate()
         watch.wait(10)
-    status, text = until(lambda: (lambda a: a if a[0] == 200 else None)(client.ask("GET", MAPS)), 10)
+    status, text = until(lambda: (lambda a: a if a[0] == 200 else None)(client.ask("GET", MAPS)), 30)
     names = [item["metadata"]["name"] for item in json.loads(text)["items"]]
     assert "neighbour" in names and "garbage" not in names, names
     c.k("delete", "configmap", "neighbour")

@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 
 from checks import Skip, check, shell, until
 from members import free_port
@@ -272,17 +271,14 @@ def full_disk(c):
                     break
                 acknowledged.add(key)
             assert acknowledged and len(acknowledged) < 200, len(acknowledged)
-            if store.process.poll() is None:
-                time.sleep(0.5)
+            until(lambda: store.process.poll() is not None or store.keys() >= acknowledged, 40, what="it ends or serves its data")
             if store.process.poll() is not None:
                 assert store.process.returncode == 1, store.process.returncode
                 full = [line for line in store.said().splitlines() if "No space left" in line]
                 assert full and "ree some space" in full[-1] and point in full[-1], store.said()[-900:]
-            else:
-                assert store.keys() >= acknowledged
         # Still no space: it reports that, or serves its data.
         again = start(store.argv())
-        time.sleep(3)
+        until(lambda: again.poll() is not None or os.path.exists(store.port_file), 30, 0.05, "it ends or serves its data")
         if again.poll() is None:
             again.terminate()
         out, err = ended(again, 20)

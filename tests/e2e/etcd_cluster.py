@@ -3,11 +3,14 @@
 
     etcd_cluster.py --bin-dir DIR --work DIR
 
-Each machine has a member and an API server, which knows all members (`--etcd-servers`). $ETCD names another etcd than that in PATH.
+Each machine has a member and an API server, which knows all members (`--etcd-servers`). Two machines also have a scheduler and a
+controller manager, which use the API server of their machine. The data of the members come from kvstore, by a snapshot. $ETCD names
+another etcd than that in PATH.
 """
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +25,10 @@ from writers import Writer  # noqa: E402
 NAMES = ("e1", "e2", "e3")
 PORTS = (2379, 2380, 6443)
 FORMED = ("etcd-cluster/api-servers-are-ready",)
+LED = ("etcd-cluster/two-schedulers-and-controller-managers-have-a-leader",)
+COMPONENTS = ("kube-scheduler", "kube-controller-manager")
+# API servers write them as long as they run.
+WRITTEN_BY_SERVERS = ("Lease", "Event", "Endpoints", "EndpointSlice")
 
 
 class Machine:
@@ -44,21 +51,67 @@ class Machine:
 
     def start(self, name, *command):
         with open(os.path.join(self.c.work, f"{self.name}-{name}.log"), "a") as log:
-            inside = ["ip", "netns", "exec", self.namespace, *command]
+            # The name of the host is in the identity of a candidate for a Lease.
+            inside = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.name, *command]
             self.processes[name] = subprocess.Popen(inside, stdout=log, stderr=log)
+
+    def end(self, name, number=signal.SIGTERM):
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        process.wait(timeout=60)
+
+    def start_kvstore(self):
+        files = self.c.files
+        self.start("kvstore", os.path.join(self.c.bin_dir, "kvstore"), "--name", self.name, "--data-dir", os.path.join(self.c.work, "kvstore"),
+                   "--listen-client-urls", self.url(2379), "--advertise-client-urls", self.url(2379), "--client-cert-auth",
+                   "--cert-file", files["crt"], "--key-file", files["key"], "--trusted-ca-file", files["ca"])
+
+    def start_component(self, name):
+        files, kubeconfig = self.c.files, self.c.write_kubeconfig(self.name, name)
+        more = {"kube-scheduler": [], "kube-controller-manager": [
+            "--service-account-private-key-file", files["sa"], "--root-ca-file", files["ca"], "--use-service-account-credentials=true"]}
+        self.start(name, os.path.join(self.c.bin_dir, name), "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
+                   "--authorization-kubeconfig", kubeconfig, "--bind-address=127.0.0.1", "--leader-elect=true", *more[name])
+
+    def restore(self, snapshot):
+        """Makes the data of the member from a snapshot, as etcd's documentation of disaster recovery says."""
+        done = shell(["etcdctl", "snapshot", "restore", snapshot, "--name", self.name, "--data-dir", os.path.join(self.c.work, self.name),
+                      "--initial-cluster", self.c.peers(), "--initial-advertise-peer-urls", self.url(2380)], env={**os.environ, "ETCDCTL_API": "3"})
+        assert done.returncode == 0, done.stderr
+
+    def count_received(self):
+        """Returns the bytes that this machine has received from each member, on connections that are open."""
+        done = shell(["ip", "netns", "exec", self.namespace, "ss", "-tniHO", "state", "established", "dport", "=", ":2379"])
+        found = dict.fromkeys(self.c.machines, 0)
+        for line in done.stdout.splitlines():
+            received = re.search(r"bytes_received:(\d+)", line)
+            for name, machine in self.c.machines.items():
+                if received and f" {machine.address}:2379 " in line:
+                    found[name] += int(received[1])
+        return found
+
+    def find_member_in_use(self):
+        """Returns the machine whose member responds to the API server of this one. Those that it has left may be connected still."""
+        before = self.count_received()
+        time.sleep(4)
+        grown = {name: count - before[name] for name, count in self.count_received().items()}
+        most = max(grown, key=grown.get)
+        assert grown[most] > 3 * sum(count for name, count in grown.items() if name != most), grown
+        return self.c[most]
 
     def start_etcd(self):
         c, files = self.c, self.c.files
-        peers = ",".join(f"{name}={machine.url(2380)}" for name, machine in c.machines.items())
+        peers = c.peers()
         secured = [f"--{prefix}{flag}={files[name]}" for prefix in ("", "peer-")
                    for flag, name in (("cert-file", "crt"), ("key-file", "key"), ("trusted-ca-file", "ca"))]
         self.start("etcd", c.etcd, "--name", self.name, "--data-dir", os.path.join(c.work, self.name), "--initial-cluster", peers,
                    "--listen-client-urls", self.url(2379), "--advertise-client-urls", self.url(2379), "--listen-peer-urls", self.url(2380),
                    "--initial-advertise-peer-urls", self.url(2380), "--client-cert-auth", "--peer-client-cert-auth", *secured)
 
-    def start_api_server(self):
+    def start_api_server(self, stores=None):
         c, files = self.c, self.c.files
-        self.start("kube-apiserver", os.path.join(c.bin_dir, "kube-apiserver"), "--etcd-servers", ",".join(m.url(2379) for m in c.machines.values()),
+        stores = stores or c.machines.values()
+        self.start("kube-apiserver", os.path.join(c.bin_dir, "kube-apiserver"), "--etcd-servers", ",".join(m.url(2379) for m in stores),
                    "--etcd-cafile", files["ca"], "--etcd-certfile", files["crt"], "--etcd-keyfile", files["key"],
                    "--secure-port=6443", "--bind-address", self.address, "--advertise-address", self.address,
                    "--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC", "--client-ca-file", files["ca"],
@@ -108,7 +161,8 @@ class Context:
         hosts = ",".join(f"IP:{machine.address}" for machine in self.machines.values())
         for name, subject, extensions in (
                 ("server", "/CN=server", f"subjectAltName={hosts}\nextendedKeyUsage=serverAuth,clientAuth"),
-                ("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth")):
+                ("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth"),
+                *((name, f"/CN=system:{name}", "extendedKeyUsage=clientAuth") for name in COMPONENTS)):
             openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)
             with open(os.path.join(self.work, f"{name}.ext"), "w") as f:
                 f.write(extensions)
@@ -118,15 +172,21 @@ class Context:
         paths = {"ca": "ca.crt", "crt": "server.crt", "key": "server.key", "sa": "sa.key"}
         return {name: os.path.join(self.work, path) for name, path in paths.items()}
 
+    def peers(self):
+        return ",".join(f"{name}={machine.url(2380)}" for name, machine in self.machines.items())
+
     def kubectl(self, name):
         """Returns a kubectl for the API server of one machine."""
-        path = os.path.join(self.work, f"{name}.kubeconfig")
-        user = {"client-certificate": f"{self.work}/admin.crt", "client-key": f"{self.work}/admin.key"}
+        return Kubectl(self.write_kubeconfig(name, "admin"))
+
+    def write_kubeconfig(self, name, identity):
+        path = os.path.join(self.work, f"{name}-{identity}.kubeconfig")
+        user = {"client-certificate": f"{self.work}/{identity}.crt", "client-key": f"{self.work}/{identity}.key"}
         cluster = {"server": self[name].url(6443), "certificate-authority": self.files["ca"]}
         with open(path, "w") as f:
             json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": cluster}],
                        "users": [{"name": "u", "user": user}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}, f)
-        return Kubectl(path)
+        return path
 
     def etcdctl(self, name, *words, seconds=3):
         files = self.files
@@ -171,15 +231,58 @@ class Watcher(threading.Thread):
         self.join(10)
 
 
-@check("etcd-cluster/api-servers-are-ready", deadline=120)
+def is_ready(c, name):
+    return c.kubectl(name).run("get", "--raw", "/readyz", "--request-timeout=3s")
+
+
+def objects(c, name):
+    """Returns everything that is stored, but for what API servers write as long as they run."""
+    k = c.kubectl(name)
+    kinds = k("api-resources", "--verbs=list", "-o", "name").split()
+    items = json.loads(k("get", ",".join(kinds), "-A", "-o", "json"))["items"]
+    return {(item["apiVersion"], item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]): item
+            for item in items if item["kind"] not in WRITTEN_BY_SERVERS}
+
+
+@check("etcd-cluster/data-of-kvstore-are-saved", deadline=120)
+def saved(c):
+    """An API server on one member of kvstore, which etcd's own program saves."""
+    first = c["e1"]
+    first.start_kvstore()
+    first.start_api_server([first])
+    until(lambda: is_ready(c, "e1"), 60, 0.5)
+    k = c.kubectl("e1")
+    k("create", "configmap", "moved", "--from-literal=a=b")
+    k("create", "secret", "generic", "moved", "--from-literal=a=b")
+    k("create", "deployment", "moved", "--image=web:1", "--replicas=3")
+    # No server writes any more.
+    c.before = until(lambda: (found := objects(c, "e1")) == objects(c, "e1") and found, 60, 1)
+    first.end("kube-apiserver")
+    c.snapshot = os.path.join(c.work, "snapshot.db")
+    c.etcdctl("e1", "snapshot", "save", c.snapshot, seconds=30)
+    first.end("kvstore")
+
+
+@check("etcd-cluster/api-servers-are-ready", deadline=120, needs=("etcd-cluster/data-of-kvstore-are-saved",))
 def ready(c):
     for machine in c.machines.values():
+        machine.restore(c.snapshot)
         machine.start_etcd()
     for machine in c.machines.values():
         machine.start_api_server()
     for name in NAMES:
         until(lambda name=name: c.kubectl(name).run("get", "--raw", "/readyz", "--request-timeout=3s"), 60, 0.5)
     assert "etcd" in c.etcdctl("e1", "version"), "etcdctl"
+
+
+@check("etcd-cluster/objects-of-kvstore-are-there", deadline=60, needs=FORMED)
+def moved(c):
+    """Equal as a whole, with UIDs and resource versions."""
+    for name in NAMES:
+        found = objects(c, name)
+        changed = [key for key in c.before if found.get(key) != c.before[key]]
+        added = [key for key in found if key not in c.before]
+        assert not changed and not added, f"{name}: changed {[(c.before[key], found.get(key)) for key in changed[:2]]}; added {added}"
 
 
 def write(c, name):
@@ -195,7 +298,10 @@ def survive(c, victim, break_it, repair):
         watcher.start()
     writer = c.writer(victim)
     writer.start()
-    until(lambda: len(writer.acknowledged) > 20, 20)
+    # A watch begins when kubectl has listed what there is.
+    until(lambda: all(watcher.added for watcher in watchers.values()), 30, what="the watches have begun")
+    seen = len(writer.acknowledged)
+    until(lambda: len(writer.acknowledged) > seen + 20, 20)
     began, written = time.monotonic(), len(writer.acknowledged)
     break_it()
     try:
@@ -217,8 +323,7 @@ def survive(c, victim, break_it, repair):
         missing = expected - {item["metadata"]["name"] for item in found["items"]}
         assert not missing, f"{name} lost {sorted(missing)[:5]} of {len(expected)}"
     for name, watcher in watchers.items():
-        # The first ones may have been written before the watch began.
-        late = set(writer.acknowledged[10:])
+        late = set(writer.acknowledged[seen:])
         until(lambda watcher=watcher, late=late: late <= set(watcher.added), 20, what=f"every event at {name}")
         watcher.end()
         twice = [found for found, count in watcher.added.items() if count > 1]
@@ -226,6 +331,103 @@ def survive(c, victim, break_it, repair):
     c.kubectl("e1").run("delete", "configmaps", "--all", "--wait=false")
     print(f"      {victim}: writes again after {again:.1f} s, through each other server after {served:.1f} s; longest write {writer.longest:.1f} s "
           f"of {len(expected)}")
+
+
+def read_leaders(c, through):
+    """Returns the machine that leads, and the time of the last renewal, of each component."""
+    found = {}
+    for name in COMPONENTS:
+        spec = json.loads(c.kubectl(through).run("get", "lease", name, "-n", "kube-system", "-o", "json", "--request-timeout=3s").stdout)["spec"]
+        found[name] = spec["holderIdentity"].split("_")[0], spec["renewTime"]
+    return found
+
+
+def lead(c, machine):
+    """Lets one machine lead both: the other one stops its candidates for as long as that takes."""
+    [other] = [name for name in ("e1", "e2") if name != machine]
+    for name in COMPONENTS:
+        if name in c[other].processes:
+            c[other].end(name)
+    until(lambda: {leader for leader, _ in read_leaders(c, "e3").values()} == {machine}, 60, 0.5)
+    for name in COMPONENTS:
+        c[other].start_component(name)
+
+
+def schedule(c, through, name):
+    """A Deployment gets a pod, and the pod a node."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "i:1"}]}}
+    k = c.kubectl(through)
+    k("create", "-f", "-", stdin=json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+                                             "spec": {"selector": {"matchLabels": {"app": name}}, "template": template}}))
+    until(lambda: k("get", "pods", "-l", f"app={name}", "-o", "jsonpath={.items[0].spec.nodeName}") == "n1", 60, 0.2, f"a pod of {name} has a node")
+
+
+@check("etcd-cluster/two-schedulers-and-controller-managers-have-a-leader", deadline=120, needs=FORMED)
+def led(c):
+    k = c.kubectl("e1")
+    k("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}))
+    k("patch", "node", "n1", "--subresource=status", "-p", json.dumps({"status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "99"}}}))
+    for machine in ("e1", "e2"):
+        for name in COMPONENTS:
+            c[machine].start_component(name)
+    until(lambda: read_leaders(c, "e3"), 60, 0.5)
+    schedule(c, "e3", "first")
+
+
+def find_renewals(c, before, deadline=90):
+    """Returns the seconds until each Lease has another holder, or is renewed by the same one, at least a second after now."""
+    began, found = time.monotonic(), {}
+
+    def renewed():
+        seconds = time.monotonic() - began
+        for name, (leader, at) in read_leaders(c, "e3").items():
+            if name not in found and at != before[name][1] and seconds > 1:
+                found[name] = leader, seconds
+        return len(found) == len(COMPONENTS)
+    until(renewed, deadline, 0.2, "the Leases are renewed")
+    return found
+
+
+@check("etcd-cluster/leaders-are-replaced-after-kill-of-their-api-server", deadline=240, needs=LED)
+def server_killed(c):
+    """They know no other server: the candidates of the other machine lead when the Leases end."""
+    lead(c, "e1")
+    before = read_leaders(c, "e3")
+    c["e1"].end("kube-apiserver", signal.SIGKILL)
+    try:
+        moved_to = {}
+        began = time.monotonic()
+
+        def replaced():
+            for name, (leader, _) in read_leaders(c, "e3").items():
+                if leader != before[name][0]:
+                    moved_to.setdefault(name, time.monotonic() - began)
+            return len(moved_to) == len(COMPONENTS)
+        until(replaced, 90, 0.2, "the leaders are on another machine")
+        schedule(c, "e3", "second")
+    finally:
+        c["e1"].start_api_server()
+    until(lambda: is_ready(c, "e1"), 60, 0.5)
+    print("      API server of the leaders killed: " + ", ".join(f"{name} leads again after {moved_to[name]:.1f} s" for name in COMPONENTS))
+
+
+@check("etcd-cluster/leaders-stay-after-kill-of-the-member-in-use", deadline=240, needs=LED)
+def member_killed(c):
+    """Their API server uses another member within seconds, so that nothing but a renewal is late."""
+    lead(c, "e2")
+    victim = until(c["e2"].find_member_in_use, 60, 0)
+    before = read_leaders(c, "e3")
+    victim.end("etcd", signal.SIGKILL)
+    try:
+        found = find_renewals(c, before)
+        schedule(c, "e3", "third")
+    finally:
+        victim.start_etcd()
+    until(lambda: c.etcdctl(victim.name, "endpoint", "health") is not None, 60, 0.5)
+    print(f"      member {victim.name} of the leaders' API server killed: " + ", ".join(
+        f"{name} renewed after {seconds:.1f} s ({'same leader' if leader == before[name][0] else leader})" for name, (leader, seconds) in found.items()))
+    others = {name: leader for name, (leader, _) in found.items() if leader != before[name][0]}
+    assert not others, f"other leaders: {others}, before {before}"
 
 
 FAULTS = {

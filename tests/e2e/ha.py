@@ -12,125 +12,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from checks import Kubectl, check, main, shell, until  # noqa: E402
-from writers import Writer  # noqa: E402
+from checks import Kubectl, Skip, check, main, shell, until  # noqa: E402
+from control_plane import CONTROL, LEASES, Client, Context, conditions, dns_ready, lead, leaders, signal_all, store_leader  # noqa: E402
+from service_traffic import ServiceTraffic  # noqa: E402
 
-CONTROL = ("cp1", "cp2", "cp3")
 FORMED = ("ha/third-machine-joins",)
-
-
-class Machine:
-    """A network namespace on the bridge, with a data directory of its own."""
-
-    def __init__(self, c, name, number):
-        self.c, self.name, self.address = c, name, f"10.213.9.{number}"
-        self.folder, self.link = os.path.join(c.work, name), f"{c.tag}{number}"
-        self.namespace = f"{c.tag}-{name}"
-        for command in (f"ip netns add {self.namespace}",
-                        f"ip link add {self.link} type veth peer name eth0 netns {self.namespace}",
-                        f"ip link set {self.link} master {c.tag} up",
-                        f"ip -n {self.namespace} address add {self.address}/24 dev eth0",
-                        f"ip -n {self.namespace} link set eth0 up", f"ip -n {self.namespace} link set lo up",
-                        f"ip -n {self.namespace} route add default via 10.213.9.254"):
-            done = shell(command)
-            assert done.returncode == 0, f"{command}: {done.stderr}"
-
-    def command(self, *words, folder=None):
-        """Returns a command of the operator's tool on this machine, which has a host name of its own."""
-        inside = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', self.name]
-        return [*inside, self.c.ironclad, *words, "--data-dir", folder or self.folder]
-
-    def run(self, *words, folder=None, **options):
-        options.setdefault("timeout", 150)
-        return shell(self.command(*words, folder=folder), **options)
-
-    def etcdctl(self, *words, seconds=3):
-        pki = os.path.join(self.folder, "pki")
-        done = shell(["ip", "netns", "exec", self.namespace, "etcdctl", "--endpoints=https://127.0.0.1:2379", f"--cacert={pki}/etcd/ca.crt",
-                      f"--cert={pki}/apiserver-etcd-client.crt", f"--key={pki}/apiserver-etcd-client.key", f"--command-timeout={seconds}s",
-                      *words], env={**os.environ, "ETCDCTL_API": "3"})
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def okay(self, *words, **options):
-        done = self.run(*words, **options)
-        assert done.returncode == 0, f"{words[0]} on {self.name}: {done.stderr[-900:]}"
-        return done.stdout
-
-    def components(self):
-        # Its exit status says whether all are ready.
-        return json.loads(self.run("status", "--output", "json").stdout)["components"]
-
-    def pids(self):
-        return {part["name"]: part["pid"] for part in self.components() if part["pid"]}
-
-    def connect(self, yes):
-        shell(f"ip link set {self.link} {'up' if yes else 'down'}")
-
-    def remove(self):
-        shell(["ip", "link", "delete", self.link])
-        shell(["ip", "netns", "delete", self.namespace])
-
-
-class Context:
-    def __init__(self, options):
-        self.ironclad, self.work = os.path.abspath(options.ironclad), options.work
-        self.tag, self.machines, self.words = f"ich{os.getpid() % 10_000}", {}, None
-        os.makedirs(self.work, exist_ok=True)
-        for command in (f"ip link add {self.tag} type bridge", f"ip address add 10.213.9.254/24 dev {self.tag}",
-                        f"ip link set {self.tag} up"):
-            done = shell(command)
-            assert done.returncode == 0, f"{command}: {done.stderr}"
-        for number, name in enumerate((*CONTROL, "w1"), 1):
-            self.machines[name] = Machine(self, name, number)
-
-    def __getitem__(self, name):
-        return self.machines[name]
-
-    def kubectl(self, name, namespace="default"):
-        """Returns a kubectl for the API server of one machine."""
-        machine = self[name]
-        path = os.path.join(self.work, f"{name}.kubeconfig")
-        with open(os.path.join(machine.folder, "admin.kubeconfig")) as f:
-            text = re.sub(r"https://[^\s\"]+", f"https://{machine.address}:6443", f.read())
-        with open(path, "w") as f:
-            f.write(text)
-        return Kubectl(path, namespace)
-
-    def invite(self):
-        if self.words is None:
-            self.words = self["cp1"].okay("token", "create", "--control-plane", "--print-join-command").split()[1:]
-        return self.words
-
-    def members(self, name="cp1"):
-        """Lists the members of the store: name, address, and whether each votes."""
-        members = json.loads(self[name].etcdctl("member", "list", "--write-out=json"))["members"]
-        return {found["name"]: (found["peerURLs"], not found.get("isLearner")) for found in members}
-
-    def close(self):
-        for machine in self.machines.values():
-            if os.path.exists(machine.folder):
-                for pid in self.stopped(machine):
-                    os.kill(pid, signal.SIGCONT)
-                machine.connect(True)
-                machine.run("down", timeout=120)
-            machine.remove()
-        shell(["ip", "link", "delete", self.tag])
-
-    @staticmethod
-    def stopped(machine):
-        try:
-            return list(machine.pids().values())
-        except ValueError:
-            return []
-
-
-def conditions(k, name):
-    node = json.loads(k("get", "node", name, "-o", "json"))
-    return {found["type"]: found["status"] for found in node["status"]["conditions"]}, node
+NO_LOSS = "survives the loss of neither"
 
 
 @check("ha/up-listens-on-loopback-only", deadline=120)
@@ -189,18 +80,33 @@ def init(c):
 
 @check("ha/second-machine-joins", deadline=180, needs=("ha/init-changes-the-cluster-once",))
 def second(c):
-    c["cp2"].okay(*c.invite(), "--simulated", "--node-name", "cp2")
+    joined = c["cp2"].run(*c.invite(), "--simulated", "--node-name", "cp2")
+    assert joined.returncode == 0 and NO_LOSS in joined.stderr, joined.stderr[-900:]
     assert [votes for _, votes in c.members().values()] == [True, True], c.members()
     found, node = conditions(c.kubectl("cp2"), "cp2")
     assert found["Ready"] == "True" and node["spec"]["podCIDR"], node["spec"]
 
 
+@check("ha/two-machines-are-warned-of", deadline=60, needs=("ha/second-machine-joins",))
+def two_machines(c):
+    """On each of them, with the remedy; a warning is no failure."""
+    for name in ("cp1", "cp2"):
+        status = c[name].run("status", "--output", "json")
+        assert status.returncode == 0 and NO_LOSS in status.stderr, status.stderr
+        [warning] = json.loads(status.stdout)["warnings"]
+        assert NO_LOSS in warning["problem"] and "token create --control-plane" in warning["remedy"], warning
+        found = json.loads(c[name].okay("doctor", "--output", "json"))["findings"]
+        assert [one["severity"] for one in found if NO_LOSS in one["problem"]] == ["warning"], found
+
+
 @check("ha/third-machine-joins", deadline=180, needs=("ha/second-machine-joins",))
 def third(c):
-    c["cp3"].okay(*c.invite(), "--simulated", "--node-name", "cp3")
+    joined = c["cp3"].run(*c.invite(), "--simulated", "--node-name", "cp3")
+    assert joined.returncode == 0 and NO_LOSS not in joined.stderr, joined.stderr[-900:]
     assert set(c.members()) == set(CONTROL) and all(votes for _, votes in c.members().values()), c.members()
     for name in CONTROL:
         assert all(part["ready"] for part in c[name].components()), c[name].components()
+        assert NO_LOSS not in c[name].run("status").stderr
 
 
 @check("ha/worker-joins-and-reaches-all-servers", deadline=120, needs=FORMED)
@@ -212,6 +118,39 @@ def worker(c):
     sockets = shell(["ip", "netns", "exec", c["w1"].namespace, "ss", "-ltnH"]).stdout
     found = [line.split()[3] for line in sockets.splitlines() if line.split()[3].endswith(":6444")]
     assert found == ["127.0.0.1:6444"], found
+
+
+@check("ha/admin-kubeconfig-names-all-servers", deadline=120, needs=("ha/worker-joins-and-reaches-all-servers",))
+def named_servers(c):
+    """For kubectl as contexts, and for commands of this project as a list: they need neither the proxy nor the server of the machine."""
+    contexts = {"kubernetes-admin@ironclad", *(f"ironclad-{name}" for name in CONTROL)}
+    for name in CONTROL:
+        k = Kubectl(os.path.join(c[name].folder, "admin.kubeconfig"))
+        # The first machine's file was written before the others joined.
+        until(lambda: set(k("config", "get-contexts", "-o", "name").split()) == contexts, 20)
+        assert k("config", "current-context").strip() == "kubernetes-admin@ironclad"
+    for name in CONTROL:
+        # From the host, where the proxy of no machine listens: the certificate is verified for the machine's address.
+        assert name in k("--context", f"ironclad-{name}", "get", "nodes", "-o", "name")
+        server = k("config", "view", "-o", f"jsonpath={{.clusters[?(@.name=='ironclad-{name}')].cluster.server}}")
+        assert server == f"https://{c[name].address}:6443", server
+    # kubectl keeps the list when it changes the file.
+    copy = os.path.join(c.work, "copy.kubeconfig")
+    shutil.copy2(k.kubeconfig, copy)
+    Kubectl(copy)("config", "set-context", "kubernetes-admin@ironclad", "--namespace=x")
+    with open(copy) as f:
+        assert "ironclad.local/servers" in f.read()
+    c["cp3"].okay("down")
+    assert c["cp3"].run("status").returncode != 0
+    listed = c["cp3"].okay("token", "list", timeout=30)
+    pids = {name: c[name].pids() for name in ("cp1", "cp2")}
+    os.kill(pids["cp1"]["kube-apiserver"], signal.SIGSTOP)
+    try:
+        again = c["cp3"].okay("token", "list", timeout=30)
+    finally:
+        os.kill(pids["cp1"]["kube-apiserver"], signal.SIGCONT)
+    assert len(again.splitlines()) == len(listed.splitlines()) > 1, (listed, again)
+    c["cp3"].okay("up")
 
 
 @check("ha/wrong-certificate-key-is-rejected", deadline=60, needs=FORMED)
@@ -285,52 +224,20 @@ def peers(c):
         assert handshake(c, c["cp2"], address, member, preface) is not None, f"{port} refuses a member"
 
 
-class Client(Writer):
-    """Writes through the API servers of the machines, as the administrator."""
-
-    def __init__(self, c, first):
-        pki = os.path.join(c["cp1"].folder, "pki")
-        servers = [f"https://{c[name].address}:6443" for name in CONTROL]
-        super().__init__(servers, f"{pki}/ca.crt", f"{pki}/admin.crt", f"{pki}/admin.key", CONTROL.index(first))
-
-    def finish(self, c):
-        """Returns the longest time of a write; everything that was acknowledged is there, at each server."""
-        self.end()
-        for name in CONTROL:
-            found = json.loads(c.kubectl(name)("get", "configmaps", "-o", "json"))
-            missing = set(self.acknowledged) - {item["metadata"]["name"] for item in found["items"]}
-            assert not missing, f"{name} lost {sorted(missing)[:5]} of {len(self.acknowledged)}"
-        c.kubectl("cp1").run("delete", "configmaps", "--all", "--wait=false")
-        return self.longest
+import ha_certificates  # noqa: E402,F401  # its checks, in this place of the order
+import ha_ca  # noqa: E402,F401  # its checks, in this place of the order
 
 
-LEASES = (("kube-scheduler", "kube-system"), ("kube-controller-manager", "kube-system"), ("w1", "kube-node-lease"))
-
-
-def leaders(c, through):
-    """Returns the holders of the leases of scheduler, controller manager and the worker, with the time of the last renewal."""
-    found = {}
-    for name, namespace in LEASES:
-        lease = json.loads(c.kubectl(through, namespace).run("get", "lease", name, "-o", "json", timeout=5).stdout)
-        found[name] = (lease["spec"]["holderIdentity"], lease["spec"]["renewTime"])
-    return found
-
-
-def store_leader(c, through):
-    """Returns the name of the machine with the store's leader, according to one member."""
-    status = json.loads(c[through].etcdctl("endpoint", "status", "--write-out=json"))[0]["Status"]
-    members = json.loads(c[through].etcdctl("member", "list", "--write-out=json"))["members"]
-    return next(found["name"] for found in members if found["ID"] == status["leader"])
-
-
-def lead(c, name):
-    """Moves the store's leader to a machine."""
-    leader = store_leader(c, name)
-    if leader != name:
-        members = json.loads(c[name].etcdctl("member", "list", "--write-out=json"))["members"]
-        target = next(found["ID"] for found in members if found["name"] == name)
-        c[leader].etcdctl("move-leader", f"{target:x}")
-    until(lambda: store_leader(c, name) == name, 10)
+@check("ha/pods-of-two-workers-serve-a-service", deadline=240, needs=("ha/worker-joins-and-reaches-all-servers",))
+def served(c):
+    """The workers have real containers. The checks below fail if a request between their pods does."""
+    if not os.environ.get("REAL_CONTAINERS"):
+        raise Skip("the packages for real containers are not there")
+    workers = ("w2", "w3")
+    words = c["cp2"].okay("token", "create", "--print-join-command").split()[1:]
+    for name in workers:
+        c.add_real(name).okay(*words, "--node-name", name, timeout=180)
+    c.traffic = ServiceTraffic(c.kubectl("cp1"), workers)
 
 
 def survive(c, victim, what, break_it, repair, leads=False):
@@ -348,6 +255,9 @@ def survive(c, victim, what, break_it, repair, leads=False):
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 1))
     break_it(victim_pids)
     times = {}
+    moved_leader = threading.Thread(target=time_leader, args=(c, through, old, began, times))
+    if old == victim:
+        moved_leader.start()
     written = len(client.acknowledged)
 
     def writes():
@@ -359,12 +269,14 @@ def survive(c, victim, what, break_it, repair, leads=False):
     def renewed():
         now = leaders(c, through)
         for name, (holder, renewal) in now.items():
-            # Renewed after the fault, whoever holds it.
+            # Renewed after the fault, by any holder.
             if name not in times and renewal > stamp:
                 times[name] = time.monotonic() - began
-        return len(times) == 4
+        return all(name in times for name, _ in LEASES)
     until(renewed, 60, 0.3)
     until(lambda: store_leader(c, through), 30)
+    if old == victim:
+        moved_leader.join(30)
     if what != "kill -9":
         until(lambda: not dns_ready(c, through, victim), 30)
         times["DNS endpoint"] = time.monotonic() - began
@@ -383,25 +295,12 @@ def survive(c, victim, what, break_it, repair, leads=False):
     moved = [name for name in new if new[name] != led[name]] + (["store"] if store_leader(c, through) != old else [])
     if leads:
         assert {"kube-scheduler"} <= set(moved), moved
-    figures = ", ".join(f"{name} {value:.1f} s" for name, value in times.items())
+    if c.traffic:
+        figures = f"{c.traffic.finish(c.kubectl(through), 50)} requests through the Service, none failed; "
+    else:
+        figures = ""
+    figures += ", ".join(f"{name} {value:.1f} s" for name, value in times.items())
     print(f"      {what} {victim}: {figures}; longest write {longest:.1f} s of {len(client.acknowledged)}; moved: {', '.join(moved) or 'nothing'}")
-
-
-def dns_ready(c, through, victim):
-    """Returns whether kube-proxy sends lookups to the cluster DNS of a machine."""
-    slices = json.loads(c.kubectl(through, "kube-system")("get", "endpointslices", "-l", "kubernetes.io/service-name=kube-dns", "-o", "json"))
-    found = [endpoint for part in slices["items"] for endpoint in part.get("endpoints") or () if endpoint.get("nodeName") == victim]
-    return found[0]["conditions"]["ready"]
-
-
-def signal_all(number):
-    def send(pids):
-        for pid in pids.values():
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass
-    return send
 
 
 FAULTS = (
@@ -414,7 +313,7 @@ FAULTS = (
 
 def register(victim, faults):
     for word, what, break_it, repair in faults:
-        @check(f"ha/survives-{word}-of-{victim}", deadline=240, needs=("ha/worker-joins-and-reaches-all-servers",))
+        @check(f"ha/survives-{word}-of-{victim}", deadline=240, needs=("ha/worker-joins-and-reaches-all-servers", "ha/pods-of-two-workers-serve-a-service"))
         def fault(c, what=what, break_it=break_it, repair=repair):
             name = victim
             if victim == "leaders":
@@ -424,10 +323,38 @@ def register(victim, faults):
             survive(c, name, what, lambda pids: break_it(c[name], pids), lambda pids: repair(c[name], pids), victim == "leaders")
 
 
+def time_leader(c, through, old, began, times):
+    """Notes when another member of the store leads."""
+    try:
+        until(lambda: store_leader(c, through) != old, 25, 0.02)
+        times["store's leader"] = time.monotonic() - began
+    except (AssertionError, StopIteration):
+        # The former leader was elected again.
+        pass
+
+
 register("leaders", FAULTS)
 # Each fault at one machine; EVERY_FAULT=1 for each at each machine.
 for _number, _victim in enumerate(CONTROL):
     register(_victim, FAULTS if os.environ.get("EVERY_FAULT") else FAULTS[_number:_number + 1])
+
+
+import ha_disk_and_clock  # noqa: E402,F401  # its checks, in this place of the order
+
+
+@check("ha/workers-with-real-containers-leave", deadline=180, needs=("ha/pods-of-two-workers-serve-a-service",))
+def workers_leave(c):
+    if not c.traffic:
+        raise Skip("there are none")
+    k = c.kubectl("cp1")
+    c.traffic.delete(k)
+    c.traffic = None
+    for name in ("w2", "w3"):
+        c[name].okay("reset", timeout=100)
+        # The machine itself has no right to.
+        k("delete", "node", name)
+        assert f"node/{name}" not in k("get", "nodes", "-o", "name").split()
+        c.machines.pop(name).remove()
 
 
 @check("ha/removal-that-would-lose-the-quorum-is-refused", deadline=120, needs=FORMED)
@@ -479,7 +406,8 @@ def upgraded(c):
     # The other checks use the first directory.
     for name in (*CONTROL, "w1"):
         c[name].okay("join" if name == "w1" else "up")
-        assert directories(c[name]) == {first}
+        # The command returns when all processes run as they are planned, and not only the API server.
+        assert directories(c[name]) == {first}, f"{name}: {directories(c[name])}, not {first}: {c[name].components()}"
     shutil.rmtree(new)
 
 
@@ -510,6 +438,29 @@ def names(c):
     assert c["cp3"].pids() == before, "a repeated up restarted something"
     # It publishes its own address for machines that join.
     c["cp1"].okay("init")
+
+
+@check("ha/token-issuers-of-init-reach-other-machines", deadline=180, needs=FORMED)
+def token_issuers(c):
+    """A token has to be good at each API server. No server fetches the keys of an issuer before it gets a token."""
+    def stored(name):
+        with open(os.path.join(c[name].folder, "config", "authentication.yaml"), encoding="utf-8") as file:
+            return json.load(file).get("jwt")
+    jwt = [{"issuer": {"url": "https://login.example.com", "audiences": ["a"]}, "claimMappings": {"username": {"claim": "sub", "prefix": ""}}}]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "issuers.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": jwt}, file)
+        done = c["cp2"].run("up", f"--authentication-config={path}")
+        assert done.returncode == 1 and "ironclad init" in done.stderr and stored("cp2") is None, done.stderr
+        c["cp1"].okay("init", f"--authentication-config={path}")
+    for name in ("cp2", "cp3"):
+        c[name].okay("up")
+    assert [stored(name) for name in CONTROL] == [jwt] * 3
+    c["cp1"].okay("init", "--authentication-config=")
+    for name in ("cp2", "cp3"):
+        c[name].okay("up")
+    assert [stored(name) for name in CONTROL] == [None] * 3
 
 
 @check("ha/purge-of-a-stopped-member-is-refused", deadline=120, needs=FORMED)
@@ -624,6 +575,30 @@ def interrupted(c):
     assert all(part["ready"] for part in c["cp2"].components()), c["cp2"].components()
 
 
+@check("ha/machine-that-lost-its-disk-joins-again", deadline=180, needs=("ha/two-machines-join-at-once",))
+def lost(c):
+    """With its name and address, after the commands of the operators' page on another machine."""
+    machine, k = c["cp2"], c.kubectl("cp1")
+    pids = machine.pids()
+    os.kill(machine.supervisor(), signal.SIGKILL)
+    signal_all(signal.SIGKILL)(pids)
+    shutil.rmtree(machine.folder)
+
+    def refused(text):
+        done = machine.run(*c.invite(), "--simulated", "--node-name", "cp2")
+        assert done.returncode == 1 and text in done.stderr, done.stderr
+    refused("`kubectl delete node cp2`")
+    k("delete", "node", "cp2")
+    refused("its data are not here")
+    members = json.loads(c["cp1"].etcdctl("member", "list", "--write-out=json"))["members"]
+    former = next(found["ID"] for found in members if found["name"] == "cp2")
+    c["cp1"].etcdctl("member", "remove", f"{former:x}")
+    machine.okay(*c.invite(), "--simulated", "--node-name", "cp2")
+    assert set(c.members()) == set(CONTROL) and all(votes for _, votes in c.members().values()), c.members()
+    assert all(part["ready"] for part in machine.components()), machine.components()
+    until(lambda: dns_ready(c, "cp1", "cp2"), 30)
+
+
 @check("ha/reset-of-the-first-machine", deadline=120,
        needs=("ha/worker-joins-and-reaches-all-servers", "ha/two-machines-join-at-once"))
 def first(c):
@@ -639,6 +614,11 @@ def first(c):
     c["cp2"].okay("init")
     info = Kubectl(c.kubectl("cp2").kubeconfig, "kube-public")("get", "configmap", "cluster-info", "-o", "json")
     assert c["cp2"].address in info and c["cp1"].address not in info, info
+    # The administrator's kubeconfig of the others lacks it.
+    for name in ("cp2", "cp3"):
+        k = Kubectl(os.path.join(c[name].folder, "admin.kubeconfig"))
+        until(lambda: "ironclad-cp1" not in k("config", "get-contexts", "-o", "name"), 20)
+        assert "ironclad-cp3" in k("config", "get-contexts", "-o", "name")
     found, _ = conditions(c.kubectl("cp3"), "w1")
     assert found["Ready"] == "True", found
 

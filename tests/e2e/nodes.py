@@ -160,7 +160,7 @@ def kubelets(c):
         try:
             local = re.search(r"127\.0\.0\.1:(\d+)", forward.stdout.readline())
             assert local, f"port-forward to {node}"
-            text = until(lambda local=local: shell(["curl", "-s", "-m", "3", f"http://127.0.0.1:{local.group(1)}/cgi-bin/who"]).stdout, 15)
+            text = until(lambda local=local: shell(["curl", "-s", "-m", "3", f"http://127.0.0.1:{local.group(1)}/cgi-bin/who"]).stdout, 30)
             assert name(pod) in text, text
         finally:
             forward.kill()

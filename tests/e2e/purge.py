@@ -15,9 +15,9 @@ from checks import check, main, shell, until  # noqa: E402
 TRACES = {
     "mounts": "awk '{print $2}' /proc/mounts | grep -E '/run/ironclad'",
     "namespaces": "ip netns list | grep cni-; awk '$3 == \"nsfs\" {print $2}' /proc/mounts | grep -v /run/netns/",
-    "tables": "nft list tables | grep -iE 'ironclad|kube-proxy'",
-    "devices": "ip -brief link show | grep -oE '^(ironclad0|ironclad-n[a-z0-9]+|ic-[0-9a-f]{8}|icn[0-9]*-[0-9a-f]{8})'",
-    "routes": "ip -4 route show | grep -E '^10\\.244\\.|^198\\.1[89]\\.'",
+    "tables": "nft list tables | grep -iE 'ironclad|kube-proxy|(pods|hostports)-ic'",
+    "devices": "ip -brief link show | grep -oE '^(ironclad0|ironclad-n[a-z0-9]+|ironclad-dns|vxlan-pods|ic-[0-9a-f]{8}|icn[0-9]*-[0-9a-f]{8})'",
+    "routes": "(ip -4 route show; ip -6 route show) | grep -E '^10\\.244\\.|^198\\.1[89]\\.|^fd'",
     "cgroups": "find /sys/fs/cgroup -maxdepth 3 -type d -name '*kubepods*' -o -maxdepth 3 -type d -name '*ironclad*'",
 }
 

@@ -21,6 +21,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Kubectl, check, main, shell, until  # noqa: E402
+from issuer import Issuer  # noqa: E402
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
     "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
@@ -164,11 +165,34 @@ def renewed(c):
         ("kubelet-client-certificate", "apiserver-kubelet-client.crt"), ("proxy-client-cert-file", "front-proxy-client.crt"),
         ("requestheader-client-ca-file", "front-proxy-ca.crt")]}, exposed()
     before, pids = serials(), {name: x["pid"] for name, x in c.components().items()}
-    certs("renew")
+    certs("renew", "scheduler", "etcd/peer.crt")
+    after = serials()
+    assert {name for name in before if before[name] != after[name]} == {"scheduler.crt", "etcd/peer.crt"}, after
+    refused = shell([c.ironclad, "certs", "renew", "ca", "--data-dir", c.data])
+    assert refused.returncode == 1 and "ca is not a certificate that is renewed" in refused.stderr, refused.stderr
+    certs("renew", "--all")
     after = serials()
     assert {name for name in before if before[name] == after[name]} == authorities, after
-    until(lambda: all(x["ready"] and x["pid"] != pids[name] for name, x in c.components().items()), 60, what="all restarted")
     c.scaled(2)
+    ends = {x["name"]: datetime.datetime.fromisoformat(x["expires"]).timestamp() for x in json.loads(certs("list", "-o", "json").stdout)}
+    until(lambda: exposed()["tls-cert-file"] == ends["apiserver.crt"], 30)
+    host = re.search(r"server: https://(\S+)", open(c.k.kubeconfig, encoding="utf-8").read())[1]
+
+    def shown():
+        script = f"openssl s_client -connect {host} </dev/null 2>/dev/null | openssl x509 -noout -serial"
+        return shell(script).stdout == after["apiserver.crt"]
+    until(shown, 20, what="the API server shows the new certificate")
+    pki = os.path.join(c.data, "pki")
+    with open(os.path.join(c.data, "config", "kubelet.yaml"), encoding="utf-8") as f:
+        port = json.load(f)["port"]
+    trust = ssl.create_default_context(cafile=os.path.join(pki, "ca.crt"))
+    trust.load_cert_chain(*(os.path.join(pki, f"apiserver-kubelet-client.{ending}") for ending in ("crt", "key")))
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=10, context=trust) as page:
+        lines = page.read().decode().splitlines()
+    for side in ("client", "server"):
+        life = next(line for line in lines if line.startswith(f"kubelet_certificate_manager_{side}_ttl_seconds "))
+        assert 364 * 86400 < float(life.split()[-1]) <= 365 * 86400, life
+    assert {name: x["pid"] for name, x in c.components().items()} == pids, "a process was restarted"
 
 
 @check("simulated/doctor-names-problems-with-a-command", deadline=150)
@@ -217,13 +241,16 @@ class Tokens:
         assert (done.returncode == 0) == okay, f"token {words} ended with {done.returncode}: {done.stderr}"
         return done.stdout.strip()
 
-    def get(self, path, token=None, method="GET"):
+    def get(self, path, token=None, method="GET", body=None):
         """Returns the status and the object of a response; the server's certificate is not verified, as when joining."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        request = urllib.request.Request(self.server + path, headers=headers, method=method)
+        data = None if body is None else json.dumps(body).encode()
+        headers.update({} if body is None else {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.server + path, data=data, headers=headers, method=method)
         try:
             with urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=10) as reply:
-                return reply.status, json.load(reply)
+                text = reply.read()
+                return reply.status, json.loads(text) if text.startswith(b"{") else {}
         except urllib.error.HTTPError as error:
             return error.code, {}
 
@@ -269,6 +296,58 @@ def bootstrap_token(c):
     until(lambda: t.get(requests, token)[0] == 401, what="the token no longer authenticates")
     until(lambda: t.signature(token) is None, what="the signature is removed")
     t.command("delete", name, okay=False)
+
+
+@check("simulated/token-issuers-of-up", deadline=180)
+def token_issuers(c):
+    """`up` checks the issuers before it changes anything, restarts the API server only, and keeps its anonymous access."""
+    t = Tokens(c)
+    config = os.path.join(c.data, "config", "authentication.yaml")
+
+    def up(path, okay=True):
+        done = shell([c.ironclad, "up", "--data-dir", c.data, f"--authentication-config={path}"], timeout=100)
+        assert (done.returncode == 0) == okay, done.stderr
+        return done.stderr
+
+    def state():
+        with open(config, encoding="utf-8") as written, open(os.path.join(c.data, "settings.json"), encoding="utf-8") as settings:
+            return written.read(), settings.read(), {name: x["pid"] for name, x in c.components().items()}
+
+    def anonymous():
+        return [t.get(path)[0] for path in ("/readyz", t.INFO, "/api", "/version")]
+
+    def user(token):
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        status, body = t.get("/apis/authentication.k8s.io/v1/selfsubjectreviews", token, "POST", review)
+        return body["status"]["userInfo"]["username"] if status == 201 else status
+    with tempfile.TemporaryDirectory() as folder, Issuer(folder) as issuer:
+        def write(tree):
+            path = os.path.join(folder, "authentication.yaml")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(tree, file)
+            return path
+        before, good = state(), issuer.configuration("sso:")
+        plain = {**good, "jwt": [{**good["jwt"][0], "issuer": {**good["jwt"][0]["issuer"], "url": "http://127.0.0.1"}}]}
+        for wrong, words in [({**good, "anonymous": {"enabled": True}}, ["anonymous", "remove the field"]), ({**good, "jtw": []}, ["jtw"]),
+                             (plain, ["jwt[0].issuer.url", "http://127.0.0.1", "correct the file"])]:
+            said = up(write(wrong), okay=False)
+            assert all(word in said for word in ["--authentication-config", *words]), said
+        assert state() == before, "a refused file has changed something"
+        open_paths = anonymous()
+        assert open_paths[:2] == [200, 200] and open_paths[2:] == [401, 401], open_paths
+        token = issuer.sign("jane")
+        assert user(token) == 401
+        up(write(good))
+        assert user(token) == "sso:jane" and anonymous() == open_paths
+        pids = state()[2]
+        assert {name for name in pids if pids[name] != before[2][name]} == {"kube-apiserver"}, (before, pids)
+        up(write(issuer.configuration("other:")))
+        assert user(token) == "other:jane"
+        changed = state()
+        done = shell([c.ironclad, "up", "--data-dir", c.data], timeout=100)
+        assert done.returncode == 0 and state() == changed, "a repeated up has changed something"
+        up("")
+        assert user(token) == 401 and state()[:2] == before[:2] and anonymous() == open_paths
 
 
 @check("simulated/kubelet-joins-with-a-token", deadline=120)
@@ -320,6 +399,9 @@ def kill_each(c):
               what=f"{name} is back")
         until(lambda: c.k("get", "--raw", "/readyz") == "ok", 30)
         c.scaled(2 + turn % 2)
+
+
+import simulated_ca  # noqa: E402,F401  # its check, in this place of the order
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Skip, check, main, shell, until  # noqa: E402
 from faults import Clock, Namespaces, SmallDisk  # noqa: E402
-from members import Context, Member, cluster, end, free_port  # noqa: E402
+from members import Context, Member, cluster, end, find_leader, free_port  # noqa: E402
 
 KEYS = 20
 
@@ -86,7 +86,7 @@ def stopped(c):
     members = cluster(c, ["a", "b", "c"])
     try:
         for round in range(3):
-            leader = until(lambda: next((m for m in members if m.leads()), None), 20)
+            leader = find_leader(members)
             others = [member for member in members if member is not leader]
             assert leader.put("x", f"old{round}")
             leader.process.send_signal(signal.SIGSTOP)
@@ -120,7 +120,7 @@ def paused(c):
     """A snapshot replaces the state that would answer a waiting request. A member that was away for a moment needs none."""
     members = cluster(c, ["a", "b", "c"], more=("--snapshot-count=1", "--snapshot-catchup-entries=1"))
     try:
-        leader = until(lambda: next((m for m in members if m.leads()), None), 20)
+        leader = find_leader(members)
         follower, third = [m for m in members if m is not leader]
         writers = [Writer(number, member) for number, member in enumerate([follower] * 3 + [third])]
         for writer in writers:
@@ -179,7 +179,7 @@ def partition(c):
             for worker in work:
                 worker.start()
             for round in range(2):
-                leader = until(lambda: next((m for m in members if m.leads()), None), 20)
+                leader = find_leader(members)
                 others = [member for member in members if member is not leader]
                 until(lambda: leader.put("x", f"old{round}"), 20)
                 net.join(members.index(leader), False)
@@ -214,7 +214,7 @@ def clock_jump(c):
         first = next(line.split(" : ")[1] for line in root.splitlines() if "Revision" in line)
         for hours in (1, -1, 0):
             clock.set(hours * 3600)
-            until(lambda: abs(ahead(member) - hours * 3600) < 60, 15, 0.3, "the clock is taken")
+            until(lambda: abs(ahead(member) - hours * 3600) < 60, 30, 0.3, "the clock is taken")
             told = member.etcdctl("lease", "timetolive", lease, "--user=root:pw").stdout
             left = int(told.split("remaining(")[1].split("s)")[0])
             spent = time.monotonic() - begin
@@ -291,7 +291,7 @@ class Trouble:
             if member.process.poll() is not None:
                 break
             other.etcdctl("put", f"large/{number % 4}", text="v" * 1_000_000)
-        assert until(lambda: member.process.poll() is not None, 10), f"{member.name} goes on with a full disk"
+        assert until(lambda: member.process.poll() is not None, 30), f"{member.name} goes on with a full disk"
         assert "No space left on device" in last_line(member), last_line(member)
         self.disks[at].empty()
         self.members[at].start()

@@ -2,6 +2,18 @@
 
 use crate::{COMPONENTS, Component, Settings, field_standing, flag_standing};
 
+const GATES: &str = "
+## Feature gates without a feature
+
+These gates are on by default in Kubernetes v1.36, and no component implements their feature. The metric
+`kubernetes_feature_enabled` of `kube-apiserver` shows them as 0. A server that is started with `GATE=true` logs a warning. A gate
+that is not locked may be set to false. Gates of the inner workings of Go programs (client-go, logging, indexes of caches) are
+not in the list. Fields of such a feature are accepted and stored, unless its gate is false.
+
+| gate | consequence |
+|---|---|
+";
+
 const HEAD: &str = "# Flags and configuration fields
 
 Every flag and configuration field of the stock components, and what the product does with it. Nothing is ignored in
@@ -20,6 +32,10 @@ pub fn render_page() -> String {
     let mut page = HEAD.to_owned();
     for component in COMPONENTS {
         page.push_str(&render_component(component));
+    }
+    page.push_str(GATES);
+    for (gate, consequence) in apiserver_server::UNIMPLEMENTED_GATES {
+        page.push_str(&format!("| `{gate}` | {} |\n", escape(consequence)));
     }
     page
 }

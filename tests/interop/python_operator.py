@@ -115,6 +115,7 @@ else:
                     return
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()
+        until(lambda: seen, 20, what="the watch has begun")
         crates = c.crates()
         crates.patch(name="one", namespace=NAMESPACE, body={"spec": {"size": 2}}, content_type="application/merge-patch+json")
         until(lambda: passes(c.size, "one") == "2", 20)

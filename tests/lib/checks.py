@@ -54,8 +54,8 @@ def until(condition, seconds=30, every=0.2, what=None):
             if value:
                 return value
             last = value
-        except (AssertionError, subprocess.CalledProcessError, OSError, KeyError, IndexError, ValueError) as error:
-            last = error
+        except (AssertionError, subprocess.SubprocessError, OSError, StopIteration, LookupError, ValueError) as error:
+            last = str(error) or type(error).__name__
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {what or getattr(condition, '__name__', 'condition')}; last: {last}")
         time.sleep(every)

@@ -5,7 +5,6 @@
 own_network() {
   [ -z "${OWN_NETWORK:-}" ] || return 0
   export OWN_NETWORK="ironclad-tests-$$"
-  local status
   ip netns add "$OWN_NETWORK" || { echo "FAIL network: a network namespace can't be made"; exit 1; }
   ip -n "$OWN_NETWORK" link set lo up
   ip -n "$OWN_NETWORK" link add node0 type bridge
@@ -17,10 +16,9 @@ own_network() {
   for resolver in $(awk '/^nameserver [0-9.]+$/ && $2 !~ /^127\./ {print $2}' /etc/resolv.conf); do
     ip -n "$OWN_NETWORK" route add unreachable "$resolver"
   done
+  trap 'ip netns delete "$OWN_NETWORK"' EXIT
   nsenter --net="/run/netns/$OWN_NETWORK" bash -uo pipefail "$0"
-  status=$?
-  ip netns delete "$OWN_NETWORK"
-  exit "$status"
+  exit
 }
 
 # cluster_up NAME OPTION ...: starts a cluster with its data in $WORK/NAME; its kubeconfig is $WORK/NAME/admin.kubeconfig.

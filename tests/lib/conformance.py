@@ -2,7 +2,8 @@
 """Turns the kits' state files (FOLDER/KIT.state, lines `ok NAME`) into docs/api-conformance.md, on standard output.
 
 The states are those of the kits (ok, FAIL, skip) and `absent`: not tried, because the group's feature is not implemented.
---expect FOLDER has the lists of expected failures: a comment above or after a name there is the reason.
+--expect FOLDER has the lists of expected failures: a comment above or after a name there is the reason. KIT.skipped beside them has
+the reasons of checks that are skipped. A file FOLDER/KIT.run has the date and the commit of the run.
 """
 import argparse
 import collections
@@ -16,7 +17,7 @@ TITLES = {
 HEAD = """# Conformance
 
 Written by `tests/conformance`; do not edit. Each row is a group of black-box checks. Failing checks are listed below each
-table, with the reason if it is known."""
+table, with the reason if it is known, and so are skipped ones."""
 
 
 def read_states(path):
@@ -34,8 +35,9 @@ def read_reasons(path):
                 name, _, comment = (part.strip() for part in line.partition("#"))
                 if not name:
                     above = comment
-                elif not name.startswith("?"):
-                    reasons[name] = comment or above
+                else:
+                    # `?` before a name: its outcome changes from run to run.
+                    reasons[name.lstrip("? ")] = comment or above
     return reasons
 
 
@@ -43,23 +45,37 @@ def group_of(name):
     return name.replace("/", ".", 1).partition(".")[0]
 
 
-def write_kit(title, states, reasons):
+def read_run(path):
+    """Returns the sentence about the run, if the file is there."""
+    if not os.path.exists(path):
+        return ""
+    with open(path) as line:
+        date, commit = line.read().split()
+    return f" Run on {date}, commit {commit}."
+
+
+def write_names(heading, names, reasons):
+    """Writes the names, those with one reason in one line."""
+    by_reason = collections.defaultdict(list)
+    for name in sorted(names):
+        by_reason[reasons.get(name, "")].append(name)
+    if names:
+        print(f"\n{heading}:\n")
+    for why, same in sorted(by_reason.items(), key=lambda item: item[1]):
+        print(f"- {', '.join(f'`{name}`' for name in same)}{': ' + why if why else ''}")
+
+
+def write_kit(title, states, reasons, skipped, run):
     groups = collections.defaultdict(collections.Counter)
     for name, word in states.items():
         groups[group_of(name)][word] += 1
     total = sum(groups.values(), collections.Counter())
-    print(f"\n## {title}\n\n{total['ok']} of {total.total()} pass.\n")
+    print(f"\n## {title}\n\n{total['ok']} of {total.total()} pass.{run}\n")
     print("| group | pass | fail | skipped | not implemented |\n|---|---|---|---|---|")
     for group, count in sorted(groups.items()):
         print(f"| {group} | {count['ok']} | {count['FAIL']} | {count['skip']} | {count['absent']} |")
-    failed = collections.defaultdict(list)
-    for name, word in sorted(states.items()):
-        if word == "FAIL":
-            failed[reasons.get(name, "")].append(name)
-    if failed:
-        print("\nFailing:\n")
-    for why, names in sorted(failed.items(), key=lambda item: item[1]):
-        print(f"- {', '.join(f'`{name}`' for name in names)}{': ' + why if why else ''}")
+    write_names("Failing", [name for name, word in states.items() if word == "FAIL"], reasons)
+    write_names("Skipped", [name for name, word in states.items() if word == "skip"], skipped)
 
 
 def main():
@@ -71,7 +87,10 @@ def main():
     for kit, title in TITLES.items():
         path = os.path.join(options.folder, f"{kit}.state")
         if os.path.exists(path):
-            write_kit(title, read_states(path), read_reasons(os.path.join(options.expect, f"{kit}.expected-failures")))
+            reasons, skipped = (
+                read_reasons(os.path.join(options.expect, f"{kit}.{kind}")) for kind in ("expected-failures", "skipped")
+            )
+            write_kit(title, read_states(path), reasons, skipped, read_run(os.path.join(options.folder, f"{kit}.run")))
 
 
 main()

@@ -1,4 +1,6 @@
 """Real kvstore processes: members on fixed ports, alone or as a cluster."""
+import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -8,10 +10,29 @@ from checks import until
 from refused import no_panic
 
 
+def reserve_ports():
+    """Returns 900 ports that no other process reserves while this one runs, and the socket that reserves them."""
+    for first in range(20_000, 29_000, 900):
+        # The name of an abstract socket is free again when its process ends.
+        mark = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            mark.bind(f"\0ironclad-test-ports-{first}")
+            return itertools.cycle(range(first, first + 900)), mark
+        mark.close()
+    raise OSError("all ports of the tests are reserved")
+
+
+PORTS, RESERVATION = reserve_ports()
+
+
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Returns a port that is free at the moment, and that neither the kernel nor another process of the tests gives to another socket: the
+    kernel takes the ports of connections from 32768 on. A client that tries to reach a restarted member at such a port could connect to
+    itself, and occupy the port."""
+    for port in PORTS:
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 class Context:
@@ -71,6 +92,11 @@ class Member:
     def check_log(self):
         with open(self.log) as file:
             no_panic(file.read())
+
+
+def find_leader(members):
+    """Returns the member that leads, after an election if there is none at the moment."""
+    return until(lambda: next((m for m in members if m.leads()), None), 30, what="a leader")
 
 
 def cluster(c, names, hosts=None, insides=None, more=(), unders=None, folder=None):

@@ -9,6 +9,8 @@ import urllib.request
 
 class Writer(threading.Thread):
     """Creates ConfigMaps through one API server, and continues with the next one when a request fails."""
+    # Of the names of its objects, and seconds between two of them.
+    prefix, pause = "write", 0.02
 
     def __init__(self, servers, ca, certificate, key, first=0):
         super().__init__(daemon=True)
@@ -16,6 +18,8 @@ class Writer(threading.Thread):
         self.context.load_cert_chain(certificate, key)
         self.servers, self.at = servers, first
         self.acknowledged, self.longest, self.over, self.wrong = [], 0.0, False, None
+        # Requests that failed, and why the last one did.
+        self.failures, self.reason = 0, None
 
     def request(self, server, path, body=None, seconds=3):
         request = urllib.request.Request(server + path, data=body and json.dumps(body).encode(), headers={"Content-Type": "application/json"})
@@ -24,7 +28,7 @@ class Writer(threading.Thread):
     def run(self):
         number = 0
         while not self.over:
-            name, began = f"write-{number}", time.monotonic()
+            name, began = f"{self.prefix}-{number}", time.monotonic()
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": str(number)}}
             while not self.over:
                 try:
@@ -39,8 +43,10 @@ class Writer(threading.Thread):
                     if error.code not in (429, 500, 503, 504) and b"not yet ready to handle request" not in text:
                         self.wrong = f"{name}: {error.code} {text[:200]}"
                         return
-                except (OSError, ssl.SSLError, ValueError, TimeoutError):
-                    pass
+                    reason = f"{error.code} {text[:200]}"
+                except (OSError, ssl.SSLError, ValueError, TimeoutError) as error:
+                    reason = f"{type(error).__name__} {error}"
+                self.failures, self.reason = self.failures + 1, f"{name} at {self.servers[self.at]}: {reason}"
                 self.at = (self.at + 1) % len(self.servers)
                 time.sleep(0.05)
             else:
@@ -48,7 +54,7 @@ class Writer(threading.Thread):
             self.acknowledged.append(name)
             self.longest = max(self.longest, time.monotonic() - began)
             number += 1
-            time.sleep(0.02)
+            time.sleep(self.pause)
 
     def end(self):
         """Ends the writes. An error that a client with retries would not overcome is an AssertionError."""

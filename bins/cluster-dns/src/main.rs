@@ -1,7 +1,7 @@
 //! cluster-dns: the cluster's DNS server.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -48,10 +48,16 @@ struct Cli {
     /// Range of clients to serve; may be repeated [default: private and loopback addresses]
     #[arg(long, value_name = "CIDR")]
     allow: Vec<IpNet>,
+    /// Serve the addresses of the cluster's nodes, too: requests of pods come from them if the pod
+    /// network masquerades. Needs the right to list and watch nodes
+    #[arg(long)]
+    allow_nodes: bool,
     /// Address of health checks and metrics
     #[arg(long, value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
-    /// User and group ID to switch to after the ports are bound, if started as root
+    /// User and group ID to switch to after the ports are bound, if started as root. This user must
+    /// be able to read the kubeconfig and the files named there: they are read again after a
+    /// renewal
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
 }
@@ -78,7 +84,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
         None
     };
     let config =
-        Config::from_kubeconfig_or_in_cluster(cli.kubeconfig.as_deref())?.user_agent("cluster-dns");
+        load_config(cli.kubeconfig.as_deref(), cli.user.is_some())?.user_agent("cluster-dns");
     let settings = Settings {
         listen: cli.listen,
         domain: cli.domain,
@@ -86,6 +92,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
         stub_domains: cli.stub_domain,
         cache_ttl: (cli.cache_ttl > 0).then(|| Duration::from_secs(cli.cache_ttl.into())),
         allow: cli.allow,
+        allow_nodes: cli.allow_nodes,
         health: cli.health_address,
         search_paths,
         user: cli.user,
@@ -98,9 +105,41 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     Ok(finished?)
 }
 
+/// Loads the kubeconfig or the pod's service account.
+///
+/// A process that drops root reads a renewed kubeconfig again as another user, to whom the
+/// directories above may be closed. So it enters the directory of the kubeconfig, and opens the
+/// file, and those that the file names, by relative paths.
+fn load_config(kubeconfig: Option<&Path>, drops_root: bool) -> anyhow::Result<Config> {
+    if let Some(path) = kubeconfig.filter(|_| drops_root)
+        && let (Some(directory), Some(name)) = (path.parent(), path.file_name())
+        && !directory.as_os_str().is_empty()
+    {
+        std::env::set_current_dir(directory)
+            .with_context(|| format!("can't enter {}", directory.display()))?;
+        let config = Config::from_kubeconfig(name);
+        return config.with_context(|| format!("can't load {}", path.display()));
+    }
+    Ok(Config::from_kubeconfig_or_in_cluster(kubeconfig)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_a_relative_kubeconfig_are_found_in_its_directory() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let folder = root.path().join("conf");
+        std::fs::create_dir(&folder)?;
+        std::fs::write(folder.join("ca.crt"), "")?;
+        let text = "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\n\
+                    clusters: [{name: k, cluster: {server: 'https://h', certificate-authority: ca.crt}}]\n";
+        std::fs::write(folder.join("k"), text)?;
+        std::env::set_current_dir(&root)?;
+        load_config(Some(Path::new("conf/k")), true)?.check_files()?;
+        Ok(std::env::set_current_dir("/")?)
+    }
 
     #[test]
     fn defaults_are_those_of_a_pod_and_lists_may_be_repeated() {

@@ -1,5 +1,6 @@
 //! The agent's command line.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +32,10 @@ pub(crate) struct Args {
     /// Kubeconfig of the API server [default: the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Kubeconfig with which the node's WireGuard key is published in its Node: the kubelet's,
+    /// whose identity may write no other Node [default: that of --kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    node_kubeconfig: Option<PathBuf>,
     /// Name of the node [default: the host's]
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
@@ -52,7 +57,14 @@ pub(crate) struct Args {
     /// UDP port of VXLAN; the same on all nodes
     #[arg(long, value_name = "PORT", default_value = "8472", value_parser = clap::value_parser!(u16).range(1..))]
     vxlan_port: u16,
-    /// Largest packet of pods in bytes [default: that of the node's device, less VXLAN's headers]
+    /// WireGuard device
+    #[arg(long, value_name = "DEVICE", default_value = "wireguard-pods", value_parser = parse_device)]
+    wireguard_device: DeviceName,
+    /// UDP port of WireGuard; the same on all nodes
+    #[arg(long, value_name = "PORT", default_value = "51820", value_parser = clap::value_parser!(u16).range(1..))]
+    wireguard_port: u16,
+    /// Largest packet of pods in bytes [default: that of the node's device, less the tunnel's
+    /// headers]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_535))]
     mtu: Option<u32>,
     /// Give connections of pods to addresses outside the cluster the node's address
@@ -81,6 +93,8 @@ enum BackendName {
     Direct,
     /// VXLAN only
     Vxlan,
+    /// WireGuard only: packets to pods of other nodes are encrypted
+    Wireguard,
 }
 
 fn parse_device(text: &str) -> Result<DeviceName, &'static str> {
@@ -99,9 +113,14 @@ impl Args {
                 dir.display()
             );
         }
+        let devices = [&self.bridge, &self.vxlan_device, &self.wireguard_device];
         ensure!(
-            self.bridge != self.vxlan_device,
-            "--bridge and --vxlan-device are one device; give them different names"
+            BTreeSet::from(devices).len() == devices.len(),
+            "two of --bridge, --vxlan-device and --wireguard-device are one device; give them different names"
+        );
+        ensure!(
+            self.vxlan_port != self.wireguard_port,
+            "--vxlan-port and --wireguard-port are one port; give them different numbers"
         );
         Ok(NodeSettings {
             node_name: read_node_name(self.hostname_override.as_deref())?,
@@ -111,10 +130,13 @@ impl Args {
                 BackendName::Auto => Backend::Auto,
                 BackendName::Direct => Backend::Direct,
                 BackendName::Vxlan => Backend::Vxlan,
+                BackendName::Wireguard => Backend::Wireguard,
             },
             vxlan_device: self.vxlan_device.clone(),
             vni: self.vxlan_vni,
             vxlan_port: self.vxlan_port,
+            wireguard_device: self.wireguard_device.clone(),
+            wireguard_port: self.wireguard_port,
             mtu: self.mtu,
             masquerade: self.masquerade,
             api_server: None,
@@ -153,9 +175,14 @@ pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Resu
     }
     let config = Config::from_kubeconfig_or_in_cluster(args.kubeconfig.as_deref())?;
     settings.api_server = find_address(&config.server);
+    let publisher = match &args.node_kubeconfig {
+        Some(path) => Config::from_kubeconfig(path)?,
+        None => config.clone(),
+    };
     let client = Client::new(config.user_agent("ironclad-cni"));
+    let publisher = Client::new(publisher.user_agent("ironclad-cni"));
     let tasks = Tasks::new(shutdown);
-    let ran = net_node::run_agent(client, settings, tasks.clone()).await;
+    let ran = net_node::run_agent(client, publisher, settings, tasks.clone()).await;
     let finished = tasks.finish(Duration::from_secs(5)).await;
     ran?;
     Ok(finished?)
@@ -204,11 +231,15 @@ mod tests {
             "--cluster-cidr=10.244.0.0",
             "--bridge=a b",
             "--bridge=vxlan-pods",
+            "--bridge=wireguard-pods",
+            "--vxlan-device=wireguard-pods",
             "--vxlan-vni=0",
             "--vxlan-vni=16777216",
             "--vxlan-port=0",
             "--mtu=500",
-            "--backend=wireguard",
+            "--backend=ipsec",
+            "--wireguard-port=0",
+            "--wireguard-port=8472",
             "--cni-conf-dir=net.d",
         ] {
             assert_eq!(

@@ -7,8 +7,7 @@ use std::time::Duration;
 use base_telemetry::LogOptions;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use ipnet::Ipv4Net;
-use operator_cluster::CniPlugin;
+use operator_cluster::{CniBackend, CniPlugin, NodeDns, Ranges};
 use operator_discovery::{Endpoint, KeyPin};
 
 /// A Kubernetes cluster on this machine, or this machine as a node of another one.
@@ -95,10 +94,24 @@ pub struct Up {
     /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
     pub simulated: bool,
-    /// Plugin of the pod network: bridge (those of the CNI project) or ironclad (ironclad-cni)
-    /// [default: bridge]
-    #[arg(long, value_name = "PLUGIN", conflicts_with_all = ["simulated", "runtime_endpoint"])]
+    /// Pod network: bridge (the CNI project's plugins), ironclad (ironclad-cni), or none: one that
+    /// you install [default: bridge; ironclad with IPv6]
+    #[arg(long, value_name = "NETWORK", conflicts_with_all = ["simulated", "runtime_endpoint"])]
     pub cni: Option<CniPlugin>,
+    /// Backend of --cni ironclad, the same on all machines: direct (routes), vxlan (tunnels),
+    /// wireguard (encrypted tunnels), or auto: routes to nodes on a link, vxlan to the others
+    /// [default: auto]
+    #[arg(long, value_name = "BACKEND", conflicts_with_all = ["simulated", "runtime_endpoint"])]
+    pub cni_backend: Option<CniBackend>,
+    /// The network that you install with --cni none, or that of --runtime-endpoint, enforces
+    /// NetworkPolicies: no warning at each write of a policy [default: false]
+    // The name is that of the API server's flag.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "simulated")]
+    pub network_policies_enforced: Option<bool>,
+    /// Run a DNS server for pods on each node except workers that join, at this address [default
+    /// address: 169.254.20.10]
+    #[arg(long, value_name = "IP", num_args = 0..=1, require_equals = true, default_missing_value = "auto", conflicts_with = "simulated")]
+    pub node_local_dns: Option<NodeDns>,
     /// Number of nodes; all but the first are network and mount namespaces of this machine
     /// [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(operator_cluster::MAX_NODES)))]
@@ -106,19 +119,25 @@ pub struct Up {
     /// The first node's name [default: the host's]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// The first node's address [default: that of the default route]
-    #[arg(long, value_name = "IP")]
-    pub node_ip: Option<IpAddr>,
-    /// Address range of pods [default: 10.244.0.0/16]
-    #[arg(long, value_name = "CIDR")]
-    pub pod_cidr: Option<Ipv4Net>,
-    /// Address range of Services [default: 10.96.0.0/16]
-    #[arg(long, value_name = "CIDR")]
-    pub service_cidr: Option<Ipv4Net>,
+    /// The first node's address, or one of each family, separated by a comma [default: that of the
+    /// default route]
+    #[arg(long, value_name = "IP,IP", value_delimiter = ',')]
+    pub node_ip: Vec<IpAddr>,
+    /// Address range of pods, or one of each family, separated by a comma; the first family is the
+    /// primary one [default: 10.244.0.0/16]
+    #[arg(long, value_name = "CIDR,CIDR")]
+    pub pod_cidr: Option<Ranges>,
+    /// Address range of Services, or one of each family in the same order [default: 10.96.0.0/16]
+    #[arg(long, value_name = "CIDR,CIDR")]
+    pub service_cidr: Option<Ranges>,
     /// Addresses for Services of type LoadBalancer, which the nodes announce on their network:
     /// CIDRs, FIRST-LAST or addresses, separated by commas; empty for none [default: none]
     #[arg(long, value_name = "RANGE,...")]
     pub load_balancer_pool: Option<String>,
+    /// AuthenticationConfiguration (apiserver.config.k8s.io) with issuers of tokens for the API
+    /// servers; its content is stored, and an empty value removes it [default: none]
+    #[arg(long, value_name = "FILE", value_parser = parse_optional_file)]
+    pub authentication_config: Option<PathBuf>,
     /// Use any free ports, so that several clusters fit on one machine
     #[arg(long)]
     pub pick_ports: bool,
@@ -218,16 +237,21 @@ pub struct Join {
     /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
     pub simulated: bool,
-    /// Plugin of the pod network: bridge (those of the CNI project) or ironclad (ironclad-cni)
-    /// [default: bridge]
-    #[arg(long, value_name = "PLUGIN", conflicts_with_all = ["simulated", "runtime_endpoint"])]
+    /// Pod network: bridge (the CNI project's plugins), ironclad (ironclad-cni), or none: one that
+    /// you install [default: that of the cluster]
+    #[arg(long, value_name = "NETWORK", conflicts_with_all = ["simulated", "runtime_endpoint"])]
     pub cni: Option<CniPlugin>,
+    /// Backend of --cni ironclad: direct (routes), vxlan (tunnels), wireguard (encrypted tunnels)
+    /// or auto [default: that of the cluster]
+    #[arg(long, value_name = "BACKEND", conflicts_with_all = ["simulated", "runtime_endpoint"])]
+    pub cni_backend: Option<CniBackend>,
     /// Name of the node [default: the host's]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Address of the node [default: that from which the API server is reached]
-    #[arg(long, value_name = "IP")]
-    pub node_ip: Option<IpAddr>,
+    /// Address of the node, or one of each family of the cluster, separated by a comma [default:
+    /// that of the route to the API server]
+    #[arg(long, value_name = "IP,IP", value_delimiter = ',')]
+    pub node_ip: Vec<IpAddr>,
     /// Labels with which the node registers, comma-separated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub node_labels: Vec<String>,
@@ -324,8 +348,22 @@ pub enum Output {
 pub enum Certs {
     /// List the certificates, soonest expiration first
     List(Status),
-    /// Renew all leaf certificates, and restart the components that use them
-    Renew(Folder),
+    /// Renew leaf certificates; the components use them within about a minute, without a restart
+    Renew(RenewCertificates),
+}
+
+/// Options of `certs renew`.
+#[derive(Debug, Args)]
+pub struct RenewCertificates {
+    /// Names of the certificates as `certs list` shows them, such as scheduler or etcd/peer
+    /// [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Renew all, which is the default. Certificates of CAs are never renewed
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+    #[command(flatten)]
+    pub folder: Folder,
 }
 
 /// Commands for bootstrap tokens.
@@ -374,6 +412,12 @@ pub struct DeleteToken {
     // Checked by the command: the parser's message would repeat the value, which may be a mistyped
     // secret.
     pub id: String,
+}
+
+/// Parses the name of a file; an empty text removes what a former file set. The parser of clap
+/// rejects it.
+fn parse_optional_file(text: &str) -> Result<PathBuf, std::convert::Infallible> {
+    Ok(PathBuf::from(text))
 }
 
 fn parse_endpoint(text: &str) -> Result<String, String> {
@@ -456,6 +500,24 @@ mod tests {
             (&["up", "--nodes=2"], true),
             (&["up", "--simulated", "--nodes=32"], true),
             (&["up", "--nodes=0"], false),
+            (&["up", "--pod-cidr=10.1.0.0/16,fd00::/48"], true),
+            (&["up", "--pod-cidr=10.1.0.0/16,10.2.0.0/16"], false),
+            (&["up", "--service-cidr=x"], false),
+            (&["up", "--node-ip=192.0.2.1,fd00::1"], true),
+            (&["up", "--node-ip=n1"], false),
+            (&["up", "--cni=none"], true),
+            (&["up", "--cni=flannel"], false),
+            (&["up", "--cni=ironclad", "--cni-backend=vxlan"], true),
+            (&["up", "--cni=ironclad", "--cni-backend=wireguard"], true),
+            (&["up", "--cni-backend=ipsec"], false),
+            (&["up", "--cni=none", "--network-policies-enforced"], true),
+            (&["init", "--network-policies-enforced=false"], true),
+            (&["up", "--network-policies-enforced=maybe"], false),
+            (&["up", "--simulated", "--network-policies-enforced"], false),
+            (&["up", "--node-local-dns"], true),
+            (&["up", "--node-local-dns=169.254.1.1"], true),
+            (&["up", "--node-local-dns=x"], false),
+            (&["up", "--node-local-dns", "--simulated"], false),
             (&["up", "--nodes=33"], false),
             (&["status", "--output=json"], true),
             (&["status", "--output=yaml"], false),
@@ -494,6 +556,9 @@ mod tests {
             (&["restore"], false),
             (&["certs", "list", "-o", "json"], true),
             (&["certs", "renew"], true),
+            (&["certs", "renew", "--all"], true),
+            (&["certs", "renew", "scheduler", "etcd/peer"], true),
+            (&["certs", "renew", "--all", "scheduler"], false),
             (&["certs"], false),
             (&["init"], true),
             (

@@ -11,7 +11,7 @@ use crate::args::{Certs, Output};
 use crate::progress::print_progress;
 
 /// Executes the command.
-pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
+pub async fn run_certs_command(command: Certs) -> anyhow::Result<()> {
     match command {
         Certs::List(options) => {
             let data_dir = std::path::absolute(options.folder.data_dir)?;
@@ -26,18 +26,22 @@ pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
             print_all_warnings(&all);
             Ok(())
         }
-        Certs::Renew(folder) => {
-            let data_dir = std::path::absolute(folder.data_dir)?;
-            let (written, restarts) = operator_cluster::renew_certificates(&data_dir)?;
+        Certs::Renew(options) => {
+            let data_dir = std::path::absolute(options.folder.data_dir)?;
+            let renewed =
+                operator_cluster::renew_kubelet_certificates(&data_dir, &options.names).await?;
+            let written = match renewed {
+                Some(written) => written,
+                None => operator_cluster::renew_certificates(&data_dir, &options.names)?,
+            };
             print_progress(&format!("renewed: {}", written.join(", ")));
-            print_progress(match restarts {
-                true => {
-                    "the processes that use them restart now; `ironclad status` shows when it is ready"
-                }
-                false => "the cluster does not run; `ironclad up` starts it",
-            });
-            // The kubeconfig embeds its certificate, so a copy does not follow the renewal.
-            print_progress("copies of admin.kubeconfig have the old certificate: copy it again");
+            print_progress("running components use them within about a minute, without a restart");
+            if written.iter().any(|name| name == "admin") {
+                // The kubeconfig embeds its certificate, so a copy does not follow the renewal.
+                print_progress(
+                    "copies of admin.kubeconfig have the old certificate: copy it again",
+                );
+            }
             Ok(())
         }
     }

@@ -48,8 +48,9 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         Command::Doctor(options) => {
             run_until_interrupted(doctor::run_doctor(options), shutdown).await
         }
-        // Works on local files only, and ends too soon to need an interruption.
-        Command::Certs(command) => certs::run_certs_command(command),
+        Command::Certs(command) => {
+            run_until_interrupted(certs::run_certs_command(command), shutdown).await
+        }
         Command::Token(command) => {
             run_until_interrupted(token::run_token_command(command), shutdown).await
         }
@@ -85,12 +86,16 @@ async fn run_up(options: Up, shared: Option<SharedOptions>) -> anyhow::Result<()
         runtime_endpoint: options.runtime_endpoint,
         simulated: options.simulated,
         cni: options.cni,
+        cni_backend: options.cni_backend,
+        network_policies_enforced: options.network_policies_enforced,
+        node_dns: options.node_local_dns,
         nodes: options.nodes,
         node_name: options.node_name,
-        node_address: options.node_ip,
+        node_addresses: options.node_ip,
         pod_cidr: options.pod_cidr,
         service_cidr: options.service_cidr,
         load_balancer_pool: options.load_balancer_pool,
+        authentication_config: options.authentication_config,
         pick_ports: options.pick_ports,
         api_port: options.api_port,
         store_port: options.store_port,
@@ -106,8 +111,9 @@ async fn run_up(options: Up, shared: Option<SharedOptions>) -> anyhow::Result<()
     let kubeconfig = Layout::for_settings(&settings).admin_kubeconfig();
     writeln!(
         std::io::stdout(),
-        "\nThe cluster runs. Next:\n\n  export KUBECONFIG={}\n  kubectl get nodes -o wide\n  kubectl apply -f deploy/examples/hello.yaml",
-        kubeconfig.display()
+        "\nThe cluster runs. Next:\n\n  export KUBECONFIG={}\n  kubectl get nodes -o wide\n  kubectl apply -f {}",
+        kubeconfig.display(),
+        choose_example(&settings.bin_dir)
     )?;
     if is_shared {
         writeln!(
@@ -179,6 +185,9 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
     certs::print_warnings(Path::new(&report.data_dir));
+    for warning in &report.warnings {
+        print_progress(&format!("warning: {warning}"));
+    }
     // The report is printed in any case; the exit code lets scripts wait for a healthy cluster.
     if !report.is_healthy() {
         // `up` rejects a machine that joined the cluster of another one.
@@ -219,6 +228,14 @@ fn format_table(report: &Report) -> String {
     )
 }
 
+/// Returns the path of the example: the file of the Debian package, or that of the repository.
+fn choose_example(bin_dir: &Path) -> &'static str {
+    match bin_dir == Path::new("/usr/lib/ironclad") {
+        true => "/usr/share/doc/ironclad/hello.yaml",
+        false => "deploy/examples/hello.yaml",
+    }
+}
+
 fn write_manual(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
     clap_mangen::generate_to(Cli::command(), folder)
@@ -229,6 +246,19 @@ fn write_manual(folder: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use operator_cluster::Component;
+
+    #[test]
+    fn example_of_the_package_is_named_for_its_programs() {
+        let package = include_str!("../../../deploy/package");
+        for (bin_dir, example) in [
+            ("/usr/lib/ironclad", "/usr/share/doc/ironclad/hello.yaml"),
+            ("/src/target/release", "deploy/examples/hello.yaml"),
+        ] {
+            assert_eq!(choose_example(Path::new(bin_dir)), example);
+        }
+        assert!(package.contains("library=$root/usr/lib/ironclad\n"));
+        assert!(package.contains("hello.yaml"), "{package}");
+    }
 
     #[test]
     fn status_table_has_a_row_for_each_component_and_its_state() {
@@ -254,6 +284,7 @@ mod tests {
                 component("kube-proxy", true, false, Some(8)),
                 component("kvstore", false, false, None),
             ],
+            warnings: Vec::new(),
         };
         let table = format_table(&report);
         let rows: Vec<Vec<&str>> = table

@@ -1,6 +1,6 @@
 //! kube-apiserver: the Kubernetes API over an etcd v3 store.
 
-use apiserver_server::{ServerOptions, UPSTREAM_FLAGS, run};
+use apiserver_server::{ServerOptions, UPSTREAM_FLAGS, check_config, run};
 use std::process::ExitCode;
 
 // With many threads it costs fewer cycles and fragments less than glibc's allocator.
@@ -8,6 +8,10 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    // Before the flags of a server are parsed, since required ones are missing here.
+    if let Some(code) = check_config(std::env::args_os()) {
+        return code;
+    }
     base_cli::run_component(
         "kube-apiserver",
         UPSTREAM_FLAGS,

@@ -1,4 +1,4 @@
-//! kube-proxy: implements Services in the kernel with nftables.
+//! kube-proxy: implements Services in the kernel with nftables or iptables.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 
 async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     if args.cleanup {
-        return net_proxy::delete_tables()
+        return net_proxy::remove_rules()
             .await
             .context("rules can't be removed");
     }
@@ -30,9 +30,8 @@ async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         // The settings of connection tracking need a writable /proc/sys. The process that runs
         // afterwards with CAP_NET_ADMIN alone finds them as they should be.
         net_proxy::apply_conntrack_settings(&settings).await?;
-        return net_proxy::check_nft()
-            .await
-            .context("rules can't be installed");
+        let checked = net_proxy::check_programs(&settings.mode).await;
+        return checked.map(drop).context("rules can't be installed");
     }
     net_proxy::apply_oom_score(settings.oom_score_adj);
     let mut config =

@@ -38,7 +38,7 @@ impl Cluster {
     /// last of them, so that a test binary leaves no files behind.
     ///
     /// # Panics
-    /// If a component does not become ready within 30 s.
+    /// If a component does not become ready within 60 s.
     pub async fn shared(components: Components) -> Arc<Self> {
         static API_SERVER: Mutex<Weak<Cluster>> = Mutex::const_new(Weak::new());
         static ALL: Mutex<Weak<Cluster>> = Mutex::const_new(Weak::new());

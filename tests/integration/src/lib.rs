@@ -1,20 +1,9 @@
 //! The harness of the integration tests: a control plane in the test's process, over TLS and HTTP/2.
 //!
-//! `tests/api` has the tests of the API server on kvstore, `tests/cluster` those of a whole cluster:
-//! controllers, scheduler and kubelets on the simulated runtime. Each is one binary with one file
-//! per area. Tests that run at the same time share a cluster, and each has a namespace of its own:
-//!
-//! ```no_run
-//! # async fn example() {
-//! use integration_tests::{Components, ReplyExt, Test, config_map};
-//!
-//! let test = Test::start(Components::ApiServer).await;
-//! let path = test.core("configmaps");
-//! test.create(&path, &config_map("c")).await;
-//! let reply = test.admin.get(&format!("{path}/absent")).await;
-//! reply.expect_failure(404, "NotFound", "configmaps \"absent\" not found");
-//! # }
-//! ```
+//! `tests/api` has the tests of the API server on kvstore, `tests/cluster` those of a whole
+//! cluster: controllers, scheduler and kubelets on the simulated runtime. Each is one binary with
+//! one file per area. Tests that run at the same time share a cluster, and each has a namespace of
+//! its own. `tests/api/create.rs` begins with a short test.
 
 mod cluster;
 mod http2;

@@ -30,14 +30,14 @@ func check(name string, err error) {
 	fmt.Printf("ok interop/go/%s\n", name)
 }
 
-// until polls a condition of the local cache (no request is made) until it holds or ten seconds are over.
+// until polls a condition of the local cache (no request is made) until it holds or 30 seconds are over.
 func until(what string, condition func() bool) error {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if condition() {
 			return nil
 		}
 	}
-	return fmt.Errorf("not within 10 s: %s", what)
+	return fmt.Errorf("not within 30 s: %s", what)
 }
 
 func main() {

@@ -35,7 +35,7 @@ async fn wait_for_status(caller: &Caller, path: &str, status: u16) {
         if found == status {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{path}: {found}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{path}: {found}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -227,7 +227,7 @@ async fn defaults_and_patterns_do_not_fill_the_memory() {
         if dry.text().len() > 200_000 {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "never defaulted");
+        assert!(begun.elapsed() < Duration::from_secs(60), "never defaulted");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let read = admin.get(&format!("{WIDGETS}/w")).await.expect_success();
@@ -414,7 +414,7 @@ async fn definition_shadows_nothing() {
             break;
         }
         assert!(
-            begun.elapsed() < Duration::from_secs(30),
+            begun.elapsed() < Duration::from_secs(60),
             "{}",
             found.text()
         );
@@ -466,7 +466,7 @@ async fn quota_counts_custom_resources() {
             break admin.get(WIDGETS).await.json();
         }
         // The quota may not be in the cache yet.
-        assert!(begun.elapsed() < Duration::from_secs(10), "never refused");
+        assert!(begun.elapsed() < Duration::from_secs(60), "never refused");
     };
     let found = admin.get(&format!("{quotas}/q")).await.json();
     assert_eq!(

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use testkit_control_plane::{ControlPlane, Options, Reply, WebhookReply, WebhookServer};
 
 /// Longer than the interval in which a file is checked, and than that between two fetches of keys.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct SigningKey {
     id: &'static str,
@@ -193,6 +193,7 @@ async fn start_plane(config: &Path) -> ControlPlane {
 /// rules, is a user.
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_or_foreign_token_is_no_user() {
+    let begun = Instant::now();
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("authentication.json");
     let (issuer, key) = (Issuer::start().await, SigningKey::create("one"));
@@ -249,8 +250,10 @@ async fn forged_or_foreign_token_is_no_user() {
     }
     identify(&plane, &good).await.expect_success();
     identify_account(&plane).await;
-    // Forged tokens cause few requests to the issuer.
-    assert!(issuer.count_fetches() <= 3, "{}", issuer.count_fetches());
+    // Forged tokens cause few requests to the issuer: one in 5 s.
+    let most = 3 + begun.elapsed().as_secs() / 5;
+    let fetches = issuer.count_fetches();
+    assert!(fetches as u64 <= most, "{fetches} of {most}");
     let metrics = plane.admin().get("/metrics").await.text();
     for name in [
         "apiserver_authentication_jwt_authenticator_latency_seconds_count{result=\"success\"",

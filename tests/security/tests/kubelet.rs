@@ -29,8 +29,8 @@ async fn wait_for<F: Future<Output = bool>>(what: &str, mut condition: impl FnMu
     let begun = Instant::now();
     while !condition().await {
         assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "{what} did not come within 30 s"
+            begun.elapsed() < Duration::from_secs(60),
+            "{what} did not come within 60 s"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -51,6 +51,15 @@ async fn create_namespace(admin: &Caller, name: &str) {
         )
         .await
         .expect_success();
+}
+
+/// Pods that ask for a user namespace and unmask /proc in a container of each kind.
+fn unmasked_pods() -> Vec<(&'static str, Value)> {
+    let unmasked = json!([{"name": "u", "image": "example.com/c:1",
+        "securityContext": {"procMount": "Unmasked"}}]);
+    ["initContainers", "containers"]
+        .map(|list| (list, json!({"hostUsers": false, list: unmasked})))
+        .into()
 }
 
 /// Creates a pod that is bound to the node without the scheduler.
@@ -201,6 +210,20 @@ async fn volume_of_another_namespace_is_not_mounted() {
     );
 }
 
+/// Returns the status of a pod once it has failed.
+async fn wait_for_failure(admin: &Caller, path: &str) -> Value {
+    wait_for("the refusal", || async {
+        phase(admin, path).await == "Failed"
+    })
+    .await;
+    admin.get(path).await.json()["status"].clone()
+}
+
+fn is_refused_for_user_namespace(status: &Value) -> bool {
+    let message = status["message"].as_str().unwrap_or_default();
+    status["reason"] == "PodFeatureUnsupported" && message.contains("hostUsers")
+}
+
 /// A pod that requests a protection which this node lacks is rejected, instead of running without
 /// it.
 #[tokio::test(flavor = "multi_thread")]
@@ -213,16 +236,8 @@ async fn pod_that_asks_for_a_user_namespace_does_not_run_as_the_nodes_root() {
         .post(path, &pod("p", json!({"hostUsers": false})))
         .await
         .expect_success();
-    wait_for("the refusal", || async {
-        phase(&admin, &format!("{path}/p")).await == "Failed"
-    })
-    .await;
-    let status = admin.get(&format!("{path}/p")).await.json()["status"].clone();
-    assert_eq!(status["reason"], "PodFeatureUnsupported", "{status}");
-    assert!(
-        status["message"].as_str().unwrap().contains("hostUsers"),
-        "{status}"
-    );
+    let status = wait_for_failure(&admin, &format!("{path}/p")).await;
+    assert!(is_refused_for_user_namespace(&status), "{status}");
     wait_for("the event", || async {
         admin
             .get("/api/v1/namespaces/a/events")
@@ -231,4 +246,84 @@ async fn pod_that_asks_for_a_user_namespace_does_not_run_as_the_nodes_root() {
             .contains("PodFeatureUnsupported")
     })
     .await;
+}
+
+/// Pod Security admits an unmasked /proc with `hostUsers: false`: no such container may start.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_unmasks_proc_is_refused_with_each_kind_of_container() {
+    let (plane, _) = plane_with_node().await;
+    let admin = plane.admin();
+    create_namespace(&admin, "a").await;
+    let path = "/api/v1/namespaces/a/pods";
+    for (list, spec) in unmasked_pods() {
+        let name = list.to_lowercase();
+        admin.post(path, &pod(&name, spec)).await.expect_success();
+        // An ephemeral container is added before the node refuses the pod, or not at all.
+        let debug = json!({"spec": {"ephemeralContainers": [{"name": "d", "image": "example.com/d:1",
+            "securityContext": {"procMount": "Unmasked"}}]}});
+        let ephemeral = format!("{path}/{name}/ephemeralcontainers");
+        let added = admin.merge_patch(&ephemeral, &debug).await;
+        assert!(matches!(added.status, 200 | 422), "{}", added.text());
+        let status = wait_for_failure(&admin, &format!("{path}/{name}")).await;
+        assert!(is_refused_for_user_namespace(&status), "{list}: {status}");
+        let started = "/status/containerStatuses/0/containerID";
+        let object = admin.get(&format!("{path}/{name}")).await.json();
+        assert_eq!(object.pointer(started), None, "{list}: {object}");
+    }
+}
+
+/// Other clients than the kubelet may write a status. One that looks as if a kubelet had admitted
+/// the pod does not skip the node's checks.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_of_another_client_does_not_skip_the_nodes_checks() {
+    let options = Options {
+        nodes: vec![NODE.to_owned()],
+        ..Options::default()
+    };
+    let plane = ControlPlane::start_with(options).await;
+    let admin = plane.admin();
+    create_namespace(&admin, "a").await;
+    let path = "/api/v1/namespaces/a/pods";
+    let sysctl = json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}});
+    for (name, spec) in [("p", json!({"hostUsers": false})), ("s", sysctl)] {
+        admin.post(path, &pod(name, spec)).await.expect_success();
+        let status = json!({"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}});
+        let status_path = format!("{path}/{name}/status");
+        admin
+            .merge_patch(&status_path, &status)
+            .await
+            .expect_success();
+    }
+    plane.start_kubelet(NODE, &[]).await.unwrap();
+    let status = wait_for_failure(&admin, &format!("{path}/p")).await;
+    assert!(is_refused_for_user_namespace(&status), "{status}");
+    let status = wait_for_failure(&admin, &format!("{path}/s")).await;
+    assert_eq!(status["reason"], "SysctlForbidden", "{status}");
+}
+
+/// A manifest on the node's disk passes no admission of the API server.
+#[tokio::test(flavor = "multi_thread")]
+async fn static_pod_that_unmasks_proc_is_refused() {
+    let options = Options {
+        nodes: vec![NODE.to_owned()],
+        ..Options::default()
+    };
+    let plane = ControlPlane::start_with(options).await;
+    let admin = plane.admin();
+    let folder = plane.folder().join("manifests");
+    std::fs::create_dir(&folder).unwrap();
+    for (list, spec) in unmasked_pods() {
+        let mut manifest = pod(&list.to_lowercase(), spec);
+        let spec = manifest["spec"].as_object_mut().unwrap();
+        spec.remove("automountServiceAccountToken");
+        std::fs::write(folder.join(format!("{list}.json")), manifest.to_string()).unwrap();
+    }
+    let flag = format!("--pod-manifest-path={}", folder.display());
+    plane.start_kubelet(NODE, &[&flag]).await.unwrap();
+    for (list, _) in unmasked_pods() {
+        let name = format!("{}-{NODE}", list.to_lowercase());
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        let status = wait_for_failure(&admin, &path).await;
+        assert!(is_refused_for_user_namespace(&status), "{list}: {status}");
+    }
 }

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use testkit_control_plane::{ControlPlane, Options, WebhookReply, WebhookServer};
 use tracing_subscriber::layer::SubscriberExt;
@@ -34,6 +35,8 @@ const PATCHED: &str = "the-patched-value-of-a-secret";
 const BOOTSTRAP: &str = "joins1.bootstraptoken01";
 const UNKNOWN: &str = "absent.unknowntoken0001";
 const WRONG_TOKEN: &str = "a-token-that-is-not-accepted";
+/// Credential of the API server for its authorization webhook.
+const HOOK_TOKEN: &str = "token-for-the-authorization-webhook";
 
 /// CVE-2019-11250, CVE-2020-8563 to 8566: tokens, authorization headers, Secrets and keys stay out
 /// of the logs.
@@ -53,7 +56,12 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.csv");
     std::fs::write(&tokens, format!("{STATIC_TOKEN},robot,1\n")).unwrap();
+    let authorizer = start_echo(400).await;
     let api_server = vec![
+        format!(
+            "--authorization-config={}",
+            write_authorization(folder.path(), &authorizer).display()
+        ),
         format!("--token-auth-file={}", tokens.display()),
         "--enable-bootstrap-token-auth=true".to_owned(),
     ];
@@ -71,7 +79,8 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
         .bearer(STATIC_TOKEN)
         .get("/api/v1/namespaces")
         .await
-        .expect_status(403);
+        .expect_status(500);
+    assert!(!authorizer.received().is_empty(), "no review was sent");
     plane
         .bearer(WRONG_TOKEN)
         .get("/api/v1/namespaces")
@@ -92,13 +101,7 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let bad = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "BAD"}, "stringData": {"k": SECRET}});
     admin.post(secrets, &bad).await.expect_status(422);
 
-    // A webhook that echoes what it was sent in its error.
-    let server = WebhookServer::start(&[], |_, review| WebhookReply {
-        status: 500,
-        body: review.to_string().into(),
-        ..WebhookReply::json(&json!({}))
-    })
-    .await;
+    let server = start_echo(500).await;
     let authority = STANDARD.encode(server.authority());
     let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "echo"}, "webhooks": [{"name": "echo.example.com", "failurePolicy": "Ignore",
@@ -107,7 +110,7 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
             "admissionReviewVersions": ["v1"], "sideEffects": "None"}]});
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     admin.post(path, &hooks).await.expect_success();
-    for _ in 0..200 {
+    for _ in 0..1200 {
         let change = json!({"stringData": {"k": PATCHED}});
         admin
             .merge_patch(&format!("{secrets}/s"), &change)
@@ -177,6 +180,11 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
         "the failed webhook was not logged"
     );
     assert!(
+        logged.contains("an authorization webhook failed")
+            && !logged.contains("resourceAttributes"),
+        "the failed authorization webhook was not logged, or its review was"
+    );
+    assert!(
         !logged.contains('\u{1b}'),
         "an escape character was logged raw"
     );
@@ -193,6 +201,7 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     for secret in [
         STATIC_TOKEN,
         WRONG_TOKEN,
+        HOOK_TOKEN,
         SECRET,
         PATCHED,
         BOOTSTRAP,
@@ -209,6 +218,40 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
             assert!(line.is_none(), "{form:?} was logged: {line:?}");
         }
     }
+}
+
+/// Starts a webhook that echoes what it was sent in its error.
+async fn start_echo(status: u16) -> WebhookServer {
+    WebhookServer::start(&[], move |_, review| WebhookReply {
+        status,
+        body: review.to_string().into(),
+        ..WebhookReply::json(&json!({}))
+    })
+    .await
+}
+
+/// Writes a configuration in which a webhook reviews the requests of the static token's user, and
+/// returns its path.
+fn write_authorization(folder: &Path, server: &WebhookServer) -> PathBuf {
+    let kubeconfig = folder.join("webhook.kubeconfig");
+    let cluster = json!({"server": server.url("/"),
+        "certificate-authority-data": STANDARD.encode(server.authority())});
+    let content = json!({"current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": HOOK_TOKEN}}]});
+    std::fs::write(&kubeconfig, content.to_string()).unwrap();
+    let webhook = json!({"timeout": "3s", "subjectAccessReviewVersion": "v1",
+        "matchConditionSubjectAccessReviewVersion": "v1", "failurePolicy": "NoOpinion",
+        "matchConditions": [{"expression": "request.user == 'robot'"}],
+        "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig}});
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthorizationConfiguration", "authorizers": [
+            {"type": "Webhook", "name": "hook", "webhook": webhook},
+            {"type": "Node", "name": "node"}, {"type": "RBAC", "name": "rbac"}]});
+    let path = folder.join("authorization.json");
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
 }
 
 /// Lets a kubelet request its certificates with a bootstrap token, after another one has failed with
@@ -252,18 +295,18 @@ async fn join_node(plane: &ControlPlane) -> String {
 }
 
 async fn await_success(caller: &testkit_control_plane::Caller, path: &str) {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if caller.get(path).await.status == 200 {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    panic!("{path} did not appear within 10 s");
+    panic!("{path} did not appear within 60 s");
 }
 
 async fn await_running(caller: &testkit_control_plane::Caller, path: &str) {
     let mut last = serde_json::Value::Null;
-    for _ in 0..500 {
+    for _ in 0..3000 {
         last = caller.get(path).await.json();
         if last["status"]["phase"] == "Running" {
             return;
@@ -279,7 +322,7 @@ async fn await_running(caller: &testkit_control_plane::Caller, path: &str) {
         .collect();
     let events = format!("{events:#?}");
     panic!(
-        "{path} was not Running within 10 s: {} {events}",
+        "{path} was not Running within 60 s: {} {events}",
         last["status"]["containerStatuses"]
     );
 }

@@ -366,43 +366,105 @@ async fn signing_request_with_a_hidden_block_is_refused() {
     assert_eq!(create("a\u{1b}[2J", CLIENT, HARMLESS).await, 422);
 }
 
+/// Returns a pod that unmasks /proc in its container.
+fn unmasked_pod(host_users: Value) -> Value {
+    let context = json!({"procMount": "Unmasked", "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"}});
+    let container = json!({"name": "c", "image": "example.com/c:1", "securityContext": context});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"},
+        "spec": {"hostUsers": host_users, "containers": [container]}})
+}
+
 /// Root with an unmasked /proc and no user namespace is root on the node.
 #[tokio::test(flavor = "multi_thread")]
-async fn unmasked_proc_does_not_pass_pod_security() {
+async fn unmasked_proc_passes_pod_security_in_a_user_namespace_only() {
     let plane = ControlPlane::start().await;
     let admin = plane.admin();
-    create_namespace(
-        &admin,
-        "guarded",
-        json!({"pod-security.kubernetes.io/enforce": "baseline"}),
-    )
-    .await;
-    create_namespace(&admin, "open", json!({})).await;
-    let pod = |host_users: bool| {
-        let container = json!({"name": "c", "image": "example.com/c:1", "securityContext": {"procMount": "Unmasked"}});
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
-            "spec": {"hostUsers": host_users, "containers": [container]}})
+    // With the status of a pod with a user namespace, and of one without. Validation comes before
+    // Pod Security.
+    for (level, version, with, without) in [
+        ("privileged", "latest", 201, 422),
+        ("baseline", "latest", 201, 422),
+        ("baseline", "v1.35", 201, 422),
+        ("baseline", "v1.34", 403, 422),
+        ("restricted", "latest", 403, 422),
+    ] {
+        let namespace = format!("{level}-{}", version.replace('.', "-"));
+        let labels = json!({"pod-security.kubernetes.io/enforce": level,
+            "pod-security.kubernetes.io/enforce-version": version});
+        create_namespace(&admin, &namespace, labels).await;
+        for query in ["", "?dryRun=All"] {
+            let path = format!("/api/v1/namespaces/{namespace}/pods{query}");
+            for (host_users, expect) in [
+                (json!(false), with),
+                (json!(true), without),
+                (Value::Null, without),
+            ] {
+                let reply = admin.post(&path, &unmasked_pod(host_users.clone())).await;
+                let text = reply.text();
+                assert_eq!(reply.status, expect, "{path} {host_users}: {text}");
+                let warnings = reply.warnings();
+                let is_warned = warnings.iter().any(|warning| warning.contains("hostUsers"));
+                assert_eq!(is_warned, expect == 201, "{path} {warnings:?}");
+            }
+        }
+    }
+}
+
+/// No later write of a pod unmasks /proc without a user namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn unmasked_proc_does_not_come_with_an_update() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let enforce = |level: &str| json!({"pod-security.kubernetes.io/enforce": level});
+    create_namespace(&admin, "guarded", enforce("baseline")).await;
+    let pods = "/api/v1/namespaces/guarded/pods";
+    let create = async |host_users: Value, proc_mount: &str| {
+        let mut pod = unmasked_pod(host_users);
+        pod["spec"]["containers"][0]["securityContext"]["procMount"] = json!(proc_mount);
+        let created = admin.post(pods, &pod).await.expect_success().json();
+        format!("{pods}/{}", created["metadata"]["name"].as_str().unwrap())
     };
+    let plain = create(Value::Null, "Default").await;
+    let isolated = create(json!(false), "Unmasked").await;
+    let unmasked = json!({"name": "d", "image": "example.com/d:1",
+        "securityContext": {"procMount": "Unmasked"}});
+    let proc_mount = "/spec/containers/0/securityContext/procMount";
+    for (path, field, value) in [
+        (plain.clone(), proc_mount, json!("Unmasked")),
+        (plain.clone(), "/spec/hostUsers", json!(false)),
+        (isolated.clone(), "/spec/hostUsers", json!(true)),
+        (isolated.clone(), "/spec/hostUsers", Value::Null),
+        (
+            format!("{plain}/ephemeralcontainers"),
+            "/spec/ephemeralContainers",
+            json!([unmasked]),
+        ),
+    ] {
+        let patch = json!([{"op": "add", "path": field, "value": value}]);
+        let reply = admin.json_patch(&path, &patch).await;
+        assert_eq!(reply.status, 422, "{path} {patch}: {}", reply.text());
+    }
+    // A resize takes over resources only.
+    let patch = json!([{"op": "add", "path": proc_mount, "value": "Unmasked"}]);
+    let resized = admin.json_patch(&format!("{plain}/resize"), &patch).await;
+    let resized = resized.expect_success().json();
+    assert_eq!(resized.pointer(proc_mount), Some(&json!("Default")));
+    let debug = json!({"spec": {"ephemeralContainers": [unmasked]}});
+    let path = format!("{isolated}/ephemeralcontainers");
+    admin.merge_patch(&path, &debug).await.expect_success();
+    // A stricter level holds for what is added to an admitted pod.
+    let labels = json!({"metadata": {"labels": enforce("restricted")}});
     admin
-        .post("/api/v1/namespaces/guarded/pods", &pod(false))
-        .await
-        .expect_status(403);
-    admin
-        .post("/api/v1/namespaces/open/pods", &pod(true))
-        .await
-        .expect_status(422);
-    let reply = admin
-        .post("/api/v1/namespaces/open/pods", &pod(false))
+        .merge_patch("/api/v1/namespaces/guarded", &labels)
         .await
         .expect_success();
-    assert!(
-        reply
-            .warnings()
-            .iter()
-            .any(|warning| warning.contains("hostUsers")),
-        "{:?}",
-        reply.warnings()
-    );
+    let mut second = unmasked.clone();
+    second["name"] = json!("e");
+    let debug = json!({"spec": {"ephemeralContainers": [unmasked, second]}});
+    let reply = admin.merge_patch(&path, &debug).await;
+    assert_eq!(reply.status, 403, "{}", reply.text());
 }
 
 /// A user who installs a policy gets a warning that nothing enforces it.

@@ -102,7 +102,7 @@ async fn plane_with_pod(plane: &ControlPlane, kubelet: SocketAddr) {
 }
 
 async fn next(received: &mut mpsc::UnboundedReceiver<String>) -> String {
-    tokio::time::timeout(Duration::from_secs(20), received.recv())
+    tokio::time::timeout(Duration::from_secs(60), received.recv())
         .await
         .unwrap()
         .unwrap()

@@ -1,8 +1,9 @@
 //! The agent as a process, with an API server that has nodes only.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -11,19 +12,23 @@ use serde_json::{Value, json};
 
 use crate::nodes::Cluster;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Nodes that are listed, and the watches that get events of changes.
 #[derive(Clone, Default)]
-struct Server {
-    nodes: Arc<Mutex<Vec<Value>>>,
-    watches: Arc<Mutex<Vec<mpsc::Sender<Value>>>>,
+pub struct Server {
+    pub nodes: Arc<Mutex<Vec<Value>>>,
+    pub watches: Arc<Mutex<Vec<mpsc::Sender<Value>>>>,
     version: Arc<Mutex<u64>>,
+    /// Annotations that were written, with the path of the object.
+    pub patches: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Writes get no answer until it is false.
+    pub holds_patches: Arc<AtomicBool>,
 }
 
 impl Server {
     /// Serves in a namespace; returns the port.
-    fn start(&self, cluster: &Cluster, place: &str) -> u16 {
+    pub fn start(&self, cluster: &Cluster, place: &str) -> u16 {
         let (ready, is_ready) = mpsc::channel();
         let server = self.clone();
         cluster.world.run_inside(place, move || {
@@ -38,9 +43,12 @@ impl Server {
     }
 
     fn answer(&self, mut stream: TcpStream) -> Option<()> {
-        let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
-        let request = lines.next()?.ok()?;
-        while !lines.next()?.ok()?.is_empty() {}
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let (request, body) = read_request(&mut reader)?;
+        if let Some(rest) = request.strip_prefix("PATCH ") {
+            let path = rest.split([' ', '?']).next()?;
+            return self.annotate(stream, path, &body);
+        }
         if !request.contains("watch=") {
             let version = self.version.lock().unwrap().to_string();
             let items = self.nodes.lock().unwrap().clone();
@@ -66,7 +74,33 @@ impl Server {
         Some(())
     }
 
-    fn change(&self, kind: &str, mut node: Value) {
+    /// Adds the annotations of a merge patch to a node.
+    fn annotate(&self, mut stream: TcpStream, path: &str, body: &[u8]) -> Option<()> {
+        while self.holds_patches.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let patch: Value = serde_json::from_slice(body).ok()?;
+        let annotations = patch["metadata"]["annotations"].clone();
+        let name = path.rsplit('/').next()?;
+        let nodes = self.nodes.lock().unwrap().clone();
+        let mut node = nodes
+            .into_iter()
+            .find(|node| node["metadata"]["name"] == name)?;
+        node["metadata"]["annotations"] = annotations.clone();
+        let recorded = (path.to_owned(), annotations);
+        self.patches.lock().unwrap().push(recorded);
+        self.change("MODIFIED", node.clone());
+        let (text, head) = (node.to_string(), "HTTP/1.1 200 OK\r\nConnection: close");
+        let length = text.len();
+        let kind = "Content-Type: application/json";
+        write!(
+            stream,
+            "{head}\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{text}"
+        )
+        .ok()
+    }
+
+    pub fn change(&self, kind: &str, mut node: Value) {
         let mut version = self.version.lock().unwrap();
         *version += 1;
         node["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -84,11 +118,55 @@ impl Server {
     }
 }
 
+/// Returns the first line and the body of a request.
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
+    let mut lines = reader.by_ref().lines();
+    let request = lines.next()?.ok()?;
+    let mut length = 0;
+    loop {
+        let line = lines.next()?.ok()?.to_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some((request, body))
+}
+
 /// Dropping it kills the process.
-struct Agent(Child);
+pub struct Agent(Child);
 
 impl Agent {
     fn start(cluster: &Cluster, node: &str, port: u16) -> Self {
+        Self::start_with(cluster, node, port, &[])
+    }
+
+    /// Starts the agent with further arguments.
+    pub fn start_with(cluster: &Cluster, node: &str, port: u16, arguments: &[&str]) -> Self {
+        Self::start_inside(cluster, node, port, arguments, &[])
+    }
+
+    /// Starts the agent without the program `nft`.
+    pub fn start_without_nft(cluster: &Cluster, node: &str, arguments: &[&str]) -> Self {
+        Self::start_inside(cluster, node, 1, arguments, &["env", "PATH=/nonexistent"])
+    }
+
+    /// Waits until the agent has ended; returns whether it failed.
+    pub fn wait_for_failure(&mut self) -> bool {
+        !self.0.wait().unwrap().success()
+    }
+
+    fn start_inside(
+        cluster: &Cluster,
+        node: &str,
+        port: u16,
+        arguments: &[&str],
+        prefix: &[&str],
+    ) -> Self {
         let settings = cluster.settings(node);
         let kubeconfig = cluster.world.data.path().join("kubeconfig");
         let text = json!({
@@ -100,6 +178,7 @@ impl Agent {
         std::fs::write(&kubeconfig, text.to_string()).unwrap();
         let child = Command::new("ip")
             .args(["netns", "exec", &cluster.world.name(node)])
+            .args(prefix)
             .args([
                 env!("CARGO_BIN_EXE_ironclad-cni"),
                 "--cluster-cidr=10.244.0.0/16,fd00::/48",
@@ -108,6 +187,7 @@ impl Agent {
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--cni-conf-dir={}", settings.conf_dir.display()))
             .arg(format!("--data-dir={}", settings.data_dir.display()))
+            .args(arguments)
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
@@ -174,13 +254,6 @@ fn agent_follows_nodes_and_repairs_what_others_change() {
         exec(command);
         wait_for(&cluster, command, is_whole);
     }
-    // Programs such as firewalls remove the rules of all others.
-    let mapping = json!([{ "hostPort": 8080, "containerPort": 80 }]);
-    cluster.add_pod_with("n1", "p2", mapping);
-    exec("nft flush ruleset");
-    wait_for(&cluster, "host ports", |entries| {
-        is_whole(entries) && entries.contains("table ip hostports-cni0")
-    });
     // A killed agent leaves everything as it is, and the next one changes nothing.
     drop(agent);
     assert!(is_whole(&cluster.list_entries("n1")));
@@ -195,6 +268,14 @@ fn agent_follows_nodes_and_repairs_what_others_change() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(is_whole(&cluster.list_entries("n1")), "{whole}");
+    // Programs such as firewalls remove the rules of all others. The first repair of an agent is
+    // at once; the next one would wait for 20 times its duration.
+    let mapping = json!([{ "hostPort": 8080, "containerPort": 80 }]);
+    cluster.add_pod_with("n1", "p2", mapping);
+    exec("nft flush ruleset");
+    wait_for(&cluster, "host ports", |entries| {
+        is_whole(entries) && entries.contains("table ip hostports-cni0")
+    });
     for node in [&nodes[1], &nodes[2]] {
         server.change("DELETED", node.clone());
     }

@@ -167,7 +167,8 @@ fn transaction_of_a_killed_addition_does_not_follow_its_deletion() {
     );
     let script = format!(
         "mkdir {slow}; nft=$(command -v nft)
-         printf '#!/bin/sh\n[ \"$1\" = -f ] && {{ touch {began}; sleep 1; }}\nexec %s \"$@\"\n' \"$nft\" > {slow}/nft
+         printf '#!/bin/sh\n[ \"$1\" = -f ] || exec %s \"$@\"\n' \"$nft\" > {slow}/nft
+         printf 'cat > {slow}/input; touch {began}; sleep 1; exec %s -f {slow}/input\n' \"$nft\" >> {slow}/nft
          chmod +x {slow}/nft",
         slow = slow.display(),
         began = began.display()
@@ -185,8 +186,7 @@ fn transaction_of_a_killed_addition_does_not_follow_its_deletion() {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
-    // It has written the whole transaction by then.
-    std::thread::sleep(Duration::from_millis(200));
+    // By now it has written the whole transaction.
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!world.list_made().is_empty(), "killed before its record");

@@ -15,4 +15,5 @@ mod bandwidth;
 mod host_ports;
 mod nodes;
 mod specification;
+mod wireguard;
 mod world;

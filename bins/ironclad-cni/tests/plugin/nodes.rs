@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use net_link::DeviceName;
+use net_link::{DeviceName, PublicKey};
 use net_node::{Backend, NodeNetwork, NodeSettings, SyncError};
 use serde_json::{Value, json};
 
 use crate::world::{Call, World, address, run_script};
+
+/// The problems of a sync, and the key to publish.
+pub type Synced = (BTreeSet<String>, Option<PublicKey>);
 
 /// Nodes with the networks of their links.
 pub const NODES: [(&str, u8); 3] = [("n1", 1), ("n2", 1), ("n3", 2)];
@@ -66,6 +69,11 @@ impl Cluster {
         })
     }
 
+    /// Makes later syncs use another backend, as agents that are started again.
+    pub fn set_backend(&mut self, backend: Backend) {
+        self.backend = backend;
+    }
+
     pub fn settings(&self, node: &str) -> NodeSettings {
         let data = self.world.data.path();
         NodeSettings {
@@ -78,6 +86,8 @@ impl Cluster {
             vxlan_device: DeviceName::parse("vxlan-pods").unwrap(),
             vni: 1,
             vxlan_port: 8472,
+            wireguard_device: DeviceName::parse("wireguard-pods").unwrap(),
+            wireguard_port: 51_820,
             mtu: None,
             masquerade: true,
             api_server: Some("192.0.1.3".parse().unwrap()),
@@ -87,12 +97,18 @@ impl Cluster {
     }
 
     /// Makes the network of a node, as its agent does at its start. Returns the problems.
-    fn sync(&self, node: &str) -> BTreeSet<String> {
+    pub fn sync(&self, node: &str) -> BTreeSet<String> {
         self.try_sync(node, true).unwrap()
     }
 
     /// As `sync`, with or without a working nft.
-    fn try_sync(&self, node: &str, has_nft: bool) -> Result<BTreeSet<String>, SyncError> {
+    pub fn try_sync(&self, node: &str, has_nft: bool) -> Result<BTreeSet<String>, SyncError> {
+        self.sync_with_key(node, has_nft)
+            .map(|(problems, _)| problems)
+    }
+
+    /// As `try_sync`. Returns the key that the agent would publish, too.
+    pub fn sync_with_key(&self, node: &str, has_nft: bool) -> Result<Synced, SyncError> {
         let (settings, nodes) = (self.settings(node), self.nodes.clone());
         let synced = self.world.run_inside(node, move || {
             // Its processes are started by this thread, in its namespace.
@@ -102,13 +118,17 @@ impl Cluster {
                 .unwrap();
             runtime.block_on(async {
                 let mut network = NodeNetwork::new(settings);
+                network.remove_foreign_conflist().unwrap();
                 let apply = |rules: String| async move {
                     match has_nft {
                         true => net_nft::apply_commands(&rules).await,
                         false => Err(net_nft::Error::Rejected("no module".into())),
                     }
                 };
-                network.sync(&nodes, apply).await
+                // A failure is that of the sync, too.
+                let _ = network.ensure_drops(apply).await;
+                let problems = network.sync(&nodes, apply).await?;
+                Ok((problems, network.unpublished_key()))
             })
         });
         synced.join().unwrap()
@@ -140,6 +160,7 @@ impl Cluster {
             "ip -4 route show proto 120",
             "ip -6 route show proto 120",
             "ip -o link show vxlan-pods",
+            "ip -o link show wireguard-pods",
             "ip neigh show dev vxlan-pods nud permanent",
             "bridge fdb show dev vxlan-pods",
             "nft list tables",
@@ -167,7 +188,7 @@ fn read_node(name: &str, link: u8) -> Arc<Node> {
     Arc::new(serde_json::from_value(tree).unwrap())
 }
 
-fn target(address: &str) -> String {
+pub fn target(address: &str) -> String {
     match address.contains(':') {
         true => format!("[{address}]:8080"),
         false => format!("{address}:8080"),

@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 /// Deadline of connections that should work, and time after which others count as dropped.
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);
 const DROPPED: Duration = Duration::from_millis(400);
 
 /// Runs a script of the shell; returns its output, or the script with its standard error.

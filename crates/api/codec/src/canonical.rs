@@ -1,5 +1,6 @@
 //! Rules of the canonical form: members that Go's encoder omits, and members that it always writes.
 
+use crate::members::Members;
 use api_schema::{Field, Message, Omit, Shape, Type};
 use serde_json::{Map, Number, Value};
 
@@ -31,16 +32,16 @@ pub(crate) fn for_each_written<'a>(
     map: &'a Map<String, Value>,
     write: &mut impl FnMut(&'static Field, Option<&'a Value>),
 ) {
-    for field in &message.fields {
+    let members = Members::new(message, map);
+    for (position, field) in message.fields.iter().enumerate() {
         if field.inline {
             if let Some(inner) = field.ty.message() {
                 for_each_written(inner, map, write);
             }
             continue;
         }
-        let value = map
-            .get(field.json)
-            .filter(|value| keeps_value(field, value));
+        let value = members.get(position, field);
+        let value = value.filter(|value| keeps_value(field, value));
         // `omitempty` is a property of the Go type, so it comes from the schema and not from the
         // value.
         if value.is_some() || field.omit == Omit::Never {
@@ -68,15 +69,14 @@ pub(crate) fn double_tree(n: f64) -> Value {
 /// Adds the members that Go always writes, such as `status: {}` or `replicas: 0`, unless they would
 /// be null.
 pub(crate) fn fill_zero_values(message: &'static Message, map: &mut Map<String, Value>) {
-    for field in &message.fields {
+    for field in message.permanent_fields() {
         if field.inline {
             if let Type::Message(_) = field.ty
                 && let Some(inner) = field.ty.message()
             {
                 fill_zero_values(inner, map);
             }
-        } else if field.omit == Omit::Never
-            && !field.pointer
+        } else if !field.pointer
             && !map.contains_key(field.json)
             // Lists and maps are written as null by Go, which is the same as absent in a tree.
             && let Some(zero) = zero_value(&field.ty)
@@ -84,6 +84,17 @@ pub(crate) fn fill_zero_values(message: &'static Message, map: &mut Map<String, 
             map.insert(field.json.to_owned(), zero);
         }
     }
+}
+
+/// Returns whether [`fill_zero_values`] would add no member.
+pub(crate) fn has_zero_values(message: &'static Message, map: &Map<String, Value>) -> bool {
+    message.permanent_fields().all(|field| match field.inline {
+        true => match (&field.ty, field.ty.message()) {
+            (Type::Message(_), Some(inner)) => has_zero_values(inner, map),
+            _ => true,
+        },
+        false => field.pointer || map.contains_key(field.json) || zero_value(&field.ty).is_none(),
+    })
 }
 
 /// Returns the zero value as a tree; `None` if Go writes null.

@@ -1,5 +1,6 @@
 //! Decodes and encodes JSON.
 
+mod canonical_form;
 mod decode;
 mod encode;
 mod text;
@@ -11,7 +12,9 @@ use serde_json::Value;
 
 use crate::{DecodeError, Problem, Strictness};
 
+use canonical_form::is_canonical;
 pub(crate) use decode::decode_from;
+pub(crate) use encode::write_typed;
 pub use encode::{encode, encode_to};
 pub use text::{write_string, write_value};
 
@@ -44,12 +47,19 @@ pub fn check(
     message: &'static Message,
     value: Value,
 ) -> Result<(Value, Vec<Problem>), DecodeError> {
+    // Most trees come from a decoder and were changed in a few places.
+    if is_canonical(message, &value) {
+        return Ok((value, Vec::new()));
+    }
     decode_from(message, value, Strictness::Strict)
 }
 
 /// Makes a tree canonical. Unknown fields are dropped. A tree with a value of the wrong type is
 /// left unchanged, so that validation reports it.
 pub fn canonicalize(message: &'static Message, value: &mut Value) {
+    if is_canonical(message, value) {
+        return;
+    }
     // A wrong type here is a bug of a caller or a mutating webhook, and validation has the better
     // message.
     if let Ok((canonical, _)) = decode_from(message, value.clone(), Strictness::Ignore) {

@@ -11,9 +11,11 @@ pub mod cbor;
 pub mod envelope;
 pub mod json;
 pub mod list;
+mod members;
 mod problem;
 pub mod proto;
 mod scalars;
+pub mod transcode;
 pub mod watch;
 pub mod yaml;
 

@@ -3,6 +3,7 @@
 
 mod decode;
 mod encode;
+mod part;
 mod revision;
 pub mod wire;
 
@@ -10,12 +11,23 @@ use api_schema::Message;
 use serde_json::Value;
 
 use crate::{DecodeError, envelope};
+pub(crate) use decode::{MAX_DEPTH, read_message, read_text, wrong_wire};
+pub use part::Part;
 pub use revision::set_resource_version;
 
 /// Decodes a message (without its envelope). The tree is canonical and has no `kind` and
 /// `apiVersion`.
 pub fn decode(message: &'static Message, bytes: &[u8]) -> Result<Value, DecodeError> {
     decode::read_message(message, bytes, 0)
+}
+
+/// Decodes a part of a message, as [`decode`] does. Errors in the other parts are not found.
+pub fn decode_part(
+    message: &'static Message,
+    bytes: &[u8],
+    part: &Part,
+) -> Result<Value, DecodeError> {
+    decode::read_part(message, bytes, 0, part)
 }
 
 /// Encodes the message (without an envelope).

@@ -8,7 +8,8 @@
 
 use std::path::PathBuf;
 
-use api_codec::{Strictness, cbor, json, proto, yaml};
+use api_codec::transcode::{TypeMeta, write_json};
+use api_codec::{Strictness, cbor, envelope, json, proto, yaml};
 use api_schema::{Message, schema};
 use serde_json::Value;
 
@@ -116,6 +117,11 @@ fn round_trip(path: &std::path::Path) -> Result<(), String> {
         &recorded_json,
     )?;
     same_tree("protobuf", &from_proto, &tree)?;
+    same_text(
+        "JSON written from protobuf",
+        &transcode(message, &recorded_proto)?,
+        &recorded_json,
+    )?;
     let yaml_text = std::fs::read(path.with_extension("yaml")).unwrap();
     let (from_yaml, problems) =
         yaml::decode(message, &yaml_text, Strictness::Strict).map_err(|error| error.to_string())?;
@@ -136,6 +142,17 @@ fn round_trip(path: &std::path::Path) -> Result<(), String> {
     let (again, _) =
         yaml::parse(yaml::encode(&tree).as_bytes()).map_err(|error| error.to_string())?;
     same_tree("YAML written", &again, &tree)
+}
+
+fn transcode(message: &'static Message, object: &[u8]) -> Result<String, String> {
+    let frame = envelope::unwrap(object).map_err(|error| error.to_string())?;
+    let type_meta = TypeMeta {
+        kind: frame.kind,
+        api_version: frame.api_version,
+    };
+    let mut out = Vec::new();
+    write_json(message, frame.raw, type_meta, &mut out).map_err(|error| error.to_string())?;
+    String::from_utf8(out).map_err(|error| error.to_string())
 }
 
 fn same_tree(what: &str, got: &Value, want: &Value) -> Result<(), String> {

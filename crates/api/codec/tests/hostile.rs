@@ -1,6 +1,7 @@
 //! Malformed, truncated and mutated input: every decoder returns, and no decoder panics.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use api_codec::transcode::{TypeMeta, check_member, write_json};
 use api_codec::{DecodeError, Strictness, cbor, envelope, json, list, proto, watch, yaml};
 use api_schema::{Message, schema};
 use serde_json::{Value, json as tree};
@@ -329,4 +330,161 @@ fn watch_frame_has_the_length_of_the_event() {
     let frame = watch::proto_frame("MODIFIED", &object);
     let length = u32::from_be_bytes(frame[..4].try_into().unwrap());
     assert_eq!(length as usize, frame.len() - 4);
+}
+
+/// An object with repeated and packed fields, maps, embedded messages and JSON inside.
+fn objects() -> Vec<(&'static Message, Value)> {
+    let crd = message(
+        "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+    );
+    let definition = tree!({"metadata": {"name": "a.b"}, "spec": {"group": "b", "scope": "Cluster", "names": {"plural": "a", "kind": "A"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
+            "default": {"b": 1, "a": ["<"]}, "enum": [1.5, "x", null], "additionalProperties": false,
+            "items": {"type": "string"}, "maximum": 0.5, "properties": {"x": {"maximum": 0}}}}}]}});
+    let mut pod_with_owner = object();
+    pod_with_owner["metadata"]["managedFields"] = tree!([{"manager": "m", "operation": "Update", "fieldsType": "FieldsV1",
+        "time": "2024-01-02T03:04:05Z", "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "k:{\"a\":1}": {}}}}}]);
+    let review = message("k8s.io.api.authorization.v1.SubjectAccessReview");
+    let event = message("k8s.io.api.events.v1.Event");
+    vec![
+        (pod(), pod_with_owner),
+        (crd, definition),
+        (
+            review,
+            tree!({"spec": {"user": "u", "extra": {"a": ["1", "2"], "": []}}}),
+        ),
+        (
+            event,
+            tree!({"eventTime": "2024-01-02T03:04:05.000006Z", "series": {"count": 2}}),
+        ),
+    ]
+}
+
+#[test]
+fn json_written_from_a_mutated_message_is_that_of_its_tree() {
+    let mut random = Random(11);
+    let type_meta = TypeMeta {
+        kind: "K",
+        api_version: "g/v1",
+    };
+    for (message, object) in objects() {
+        let bytes = proto::encode(message, &json::check(message, object).unwrap().0);
+        for step in 0..20_000 {
+            let mut mutated = mutate(&bytes, &mut random);
+            if random.below(4) == 0 {
+                // Repeated fields, and fields in another order.
+                mutated.extend_from_slice(&bytes);
+            }
+            let mut written = Vec::new();
+            let outcome = write_json(message, &mutated, type_meta, &mut written);
+            let Ok(mut tree) = proto::decode(message, &mutated) else {
+                continue;
+            };
+            tree["kind"] = "K".into();
+            tree["apiVersion"] = "g/v1".into();
+            let expected = json::encode(message, &tree);
+            assert!(outcome.is_ok(), "{} {step}: {outcome:?}", message.name);
+            assert_eq!(
+                String::from_utf8_lossy(&written),
+                String::from_utf8_lossy(&expected),
+                "{} {step}",
+                message.name
+            );
+        }
+    }
+}
+
+/// Replaces, removes or adds a value somewhere in a tree.
+fn mutate_tree(value: &mut Value, random: &mut Random) {
+    let others = [
+        tree!(null),
+        tree!(0),
+        tree!(-1),
+        tree!(5_000_000_000_i64),
+        tree!(1.0),
+        tree!(0.5),
+        tree!(""),
+        tree!("x"),
+        tree!("1000m"),
+        tree!("aQ=="),
+        tree!("2024-01-02T03:04:05Z"),
+        tree!("2024-01-02T03:04:05.000006+01:00"),
+        tree!(true),
+        tree!(false),
+        tree!([]),
+        tree!([null]),
+        tree!({}),
+        tree!({"a": null}),
+    ];
+    let stays = random.below(4) > 0;
+    match value {
+        Value::Object(map) if stays && !map.is_empty() => {
+            let at = random.below(map.len());
+            let name = map.keys().nth(at).unwrap().clone();
+            match random.below(12) {
+                0 => drop(map.remove(&name)),
+                1 => drop(map.insert("unknown".into(), tree!(1))),
+                _ => mutate_tree(map.get_mut(&name).unwrap(), random),
+            }
+        }
+        Value::Array(list) if stays && !list.is_empty() => {
+            let at = random.below(list.len());
+            mutate_tree(&mut list[at], random);
+        }
+        other => *other = others[random.below(others.len())].clone(),
+    }
+}
+
+#[test]
+fn changed_tree_is_checked_like_its_text() {
+    let mut random = Random(13);
+    let mut unchanged = 0;
+    for (message, object) in objects() {
+        let canonical = json::check(message, object).unwrap().0;
+        for step in 0..5_000 {
+            let mut mutated = canonical.clone();
+            for _ in 0..random.below(3) {
+                mutate_tree(&mut mutated, &mut random);
+            }
+            let text = mutated.to_string();
+            let expected = json::decode(message, text.as_bytes(), Strictness::Strict);
+            let checked = json::check(message, mutated.clone());
+            assert_eq!(checked, expected, "{} {step} {text}", message.name);
+            let mut changed = mutated.clone();
+            json::canonicalize(message, &mut changed);
+            let (expected, _) = expected.unwrap_or_else(|_| (mutated.clone(), Vec::new()));
+            assert_eq!(changed, expected, "{} {step} {text}", message.name);
+            unchanged += usize::from(changed == mutated);
+        }
+    }
+    assert!(unchanged > 1_000, "{unchanged}");
+}
+
+#[test]
+fn managed_fields_and_the_rest_are_checked_as_the_whole() {
+    let mut random = Random(12);
+    let type_meta = TypeMeta {
+        kind: "Pod",
+        api_version: "v1",
+    };
+    let rest = proto::Part::without_managed_fields(pod());
+    let mut broken = [0, 0];
+    for (message, object) in objects().into_iter().take(1) {
+        let bytes = proto::encode(message, &json::check(message, object).unwrap().0);
+        for step in 0..20_000 {
+            let mutated = mutate(&bytes, &mut random);
+            let whole = write_json(message, &mutated, type_meta, &mut Vec::new());
+            let fields = check_member(message, &mutated, &["metadata", "managedFields"]);
+            let others = proto::decode_part(message, &mutated, &rest);
+            if whole.is_err() {
+                assert!(fields.is_err() || others.is_err(), "{step}: {whole:?}");
+            }
+            if fields.is_err() {
+                assert!(whole.is_err(), "{step}: {fields:?}");
+            }
+            broken[0] += usize::from(fields.is_err() && others.is_ok());
+            broken[1] += usize::from(fields.is_ok() && others.is_err());
+        }
+    }
+    assert!(broken.iter().all(|count| *count > 0), "{broken:?}");
 }

@@ -29,5 +29,5 @@ pub use lifecycle::{Deprecation, Release, ReleaseError, find_deprecation};
 pub use load::{find, find_kind, groups, is_stable, resources, served};
 pub use model::{Group, GroupVersion, Name, Resource, Storage, StorageFormat, Subresource};
 pub use schema::{CustomSchema, ObjectSchema, SchemaError, SelectableField};
-pub use select::{selectable_value, unsupported_field};
+pub use select::{selectable_paths, selectable_value, unsupported_field};
 pub use set::{ResourceSet, compare_versions, custom_prefix, is_built_in, is_built_in_group};

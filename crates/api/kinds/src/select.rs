@@ -57,6 +57,22 @@ pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str)
     }
 }
 
+/// Returns the paths of the members of a built-in object from which [`selectable_value`] reads a
+/// field.
+pub fn selectable_paths<'a>(resource: &Resource, field: &'a str) -> Vec<&'a str> {
+    match (&*resource.kind, field) {
+        ("Event", "source") => vec!["source.component", "reportingComponent"],
+        ("Event", "reportingComponent" | "reportingController") => {
+            vec!["reportingComponent", "reportingController"]
+        }
+        ("Event", _) if field.starts_with("involvedObject.") || field.starts_with("regarding.") => {
+            vec!["regarding", "involvedObject"]
+        }
+        ("Job", "status.successful") => vec!["status.succeeded"],
+        _ => vec![field],
+    }
+}
+
 fn read_reporter(object: &Value) -> Cow<'_, str> {
     ["reportingComponent", "reportingController"]
         .iter()

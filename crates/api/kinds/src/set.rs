@@ -3,9 +3,22 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use indexmap::{Equivalent, IndexMap};
+
 use crate::model::{Group, Name, Resource};
 
-type Key<'a> = (&'a str, &'a str, &'a str);
+/// Resources by group, version and a name.
+type ByName = IndexMap<(Name, Name, Name), Arc<Resource>>;
+
+/// A key of [`ByName`] with borrowed names, so that a lookup allocates nothing.
+#[derive(Hash)]
+struct NameKey<'a>(&'a str, &'a str, &'a str);
+
+impl Equivalent<(Name, Name, Name)> for NameKey<'_> {
+    fn equivalent(&self, (group, version, name): &(Name, Name, Name)) -> bool {
+        self.0 == group && self.1 == version && self.2 == name
+    }
+}
 
 /// Built-in and custom resources, with their groups in the order of discovery. Immutable: a change
 /// makes a new set.
@@ -15,9 +28,10 @@ pub struct ResourceSet {
     resources: Vec<Arc<Resource>>,
     groups: Vec<Group>,
     built_in_groups: Vec<Group>,
-    // Sorted, and not a map: a map with owned keys could not be searched by borrowed ones.
-    by_plural: Vec<Arc<Resource>>,
-    by_kind: Vec<Arc<Resource>>,
+    // Not sorted lists: each request looks up its resource several times, and a search follows a
+    // pointer for each comparison.
+    by_plural: ByName,
+    by_kind: ByName,
 }
 
 impl ResourceSet {
@@ -45,16 +59,12 @@ impl ResourceSet {
             add_version(&mut groups, resource);
         }
         let resources: Vec<_> = built_in.iter().cloned().chain(custom).collect();
-        let (mut by_plural, mut by_kind) = (resources.clone(), resources.clone());
-        // Stable: of two resources with one name, the built-in one is found.
-        by_plural.sort_by(|a, b| plural_key(a).cmp(&plural_key(b)));
-        by_kind.sort_by(|a, b| kind_key(a).cmp(&kind_key(b)));
         ResourceSet {
+            by_plural: index_by(&resources, |resource| &resource.plural),
+            by_kind: index_by(&resources, |resource| &resource.kind),
             resources,
             groups,
             built_in_groups,
-            by_plural,
-            by_kind,
         }
     }
 
@@ -80,12 +90,12 @@ impl ResourceSet {
 
     /// Returns a resource by its plural name, served or not.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        find_first(&self.by_plural, plural_key, (group, version, plural))
+        self.by_plural.get(&NameKey(group, version, plural))
     }
 
     /// Returns a resource by its kind, served or not.
     pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
-        find_first(&self.by_kind, kind_key, (group, version, kind))
+        self.by_kind.get(&NameKey(group, version, kind))
     }
 
     /// Returns whether a version has a served resource.
@@ -96,21 +106,15 @@ impl ResourceSet {
     }
 }
 
-fn plural_key(resource: &Resource) -> Key<'_> {
-    (&resource.group, &resource.version, &resource.plural)
-}
-
-fn kind_key(resource: &Resource) -> Key<'_> {
-    (&resource.group, &resource.version, &resource.kind)
-}
-
-fn find_first<'a>(
-    sorted: &'a [Arc<Resource>],
-    key_of: fn(&Resource) -> Key<'_>,
-    key: Key<'_>,
-) -> Option<&'a Arc<Resource>> {
-    let at = sorted.partition_point(|resource| key_of(resource) < key);
-    sorted.get(at).filter(|resource| key_of(resource) == key)
+fn index_by(resources: &[Arc<Resource>], name_of: impl Fn(&Resource) -> &Name) -> ByName {
+    let mut index = ByName::with_capacity(resources.len());
+    for resource in resources {
+        let name = name_of(resource).clone();
+        let key = (resource.group.clone(), resource.version.clone(), name);
+        // Of two resources with one name, the built-in one is found, which comes first.
+        index.entry(key).or_insert_with(|| resource.clone());
+    }
+    index
 }
 
 fn add_version(groups: &mut Vec<Group>, resource: &Resource) {

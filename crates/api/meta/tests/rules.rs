@@ -287,3 +287,24 @@ fn filling_replaces_absent_and_null_and_nothing_else() {
     tree::fill_text(&mut object, "c", "t");
     assert_eq!(object, json!({"a": 7, "b": 8, "c": "t", "d": 7}));
 }
+
+#[test]
+fn values_are_found_at_pointers_without_escapes() {
+    let object = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"list": [1, {"name": "x"}]}});
+    for pointer in [
+        "",
+        "/metadata/labels",
+        "/metadata/labels/a",
+        "/metadata/labels/a/b",
+        "/spec/list/1/name",
+        "/spec/list/2",
+        "/spec/list/name",
+        "/absent/labels",
+    ] {
+        assert_eq!(
+            tree::find(&object, pointer),
+            object.pointer(pointer),
+            "{pointer}"
+        );
+    }
+}

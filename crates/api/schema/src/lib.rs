@@ -7,6 +7,7 @@
 
 mod load;
 mod model;
+mod names;
 
 pub use load::schema;
 pub use model::{Enum, Field, ListKind, Message, MessageId, Omit, Schema, Shape, Type};

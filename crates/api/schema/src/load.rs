@@ -8,6 +8,10 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::model::{Enum, Field, ListKind, Message, MessageId, Omit, Schema, Shape, Type};
+use crate::names::NameTable;
+
+/// Protobuf numbers below this one are looked up without a search.
+const DIRECT_NUMBERS: usize = 64;
 
 const DATA: &str = include_str!("../data/v1.36.txt");
 
@@ -22,12 +26,26 @@ pub fn schema() -> &'static Schema {
 impl Message {
     /// Returns the field with a JSON name, which may be a member of an inline field.
     pub fn field(&'static self, json: &str) -> Option<&'static Field> {
-        let at = self
-            .by_json
-            .binary_search_by(|entry| entry.0.cmp(json))
-            .ok()?;
-        let (_, owner, index) = self.by_json.get(at)?;
-        schema().get(*owner).fields.get(usize::from(*index))
+        let (owner, index) = self.locate(json)?;
+        schema().get(owner).fields.get(usize::from(index))
+    }
+
+    /// Returns the position in `fields` of a member with a JSON name; `None` for members of inline
+    /// fields, too.
+    pub fn own_position(&'static self, json: &str) -> Option<usize> {
+        let (owner, index) = self.locate(json)?;
+        std::ptr::eq(schema().get(owner), self).then_some(usize::from(index))
+    }
+
+    fn locate(&'static self, json: &str) -> Option<(MessageId, u16)> {
+        let name_at = |at: u16| {
+            self.by_json
+                .get(usize::from(at))
+                .map_or("", |entry| entry.0)
+        };
+        let at = self.names.find(json, name_at)?;
+        let (_, owner, index) = self.by_json.get(usize::from(at))?;
+        Some((*owner, *index))
     }
 }
 
@@ -67,6 +85,7 @@ impl Loader {
         // After all lines, because a field may refer to a type that a later line marks as atomic.
         inherit_atomic(&mut self.messages);
         index_by_json(&mut self.messages);
+        self.messages.iter_mut().for_each(index_by_number);
         let by_name = (0..)
             .map(MessageId)
             .zip(&self.messages)
@@ -109,7 +128,10 @@ impl Loader {
             atomic: shape == "atomic",
             fields: Vec::new(),
             by_number: Vec::new(),
+            permanent: Vec::new(),
+            positions: Vec::new(),
             by_json: Vec::new(),
+            names: NameTable::default(),
         });
     }
 
@@ -149,6 +171,9 @@ impl Loader {
                 .by_number
                 .partition_point(|i| message.fields[usize::from(*i)].number < field.number);
             message.by_number.insert(at, index);
+        }
+        if field.inline || field.omit == Omit::Never {
+            message.permanent.push(index);
         }
         message.fields.push(field);
     }
@@ -244,6 +269,23 @@ fn index_by_json(messages: &mut [Message]) {
             .into_iter()
             .map(|(name, _, owner, field)| (name, owner, field))
             .collect();
+        let names = messages[index].by_json.iter().map(|(name, ..)| *name);
+        messages[index].names = NameTable::new(names);
+    }
+}
+
+/// Fills in the lookup by protobuf number.
+fn index_by_number(message: &mut Message) {
+    // Numbers have gaps where the API has removed fields. A larger number would need more memory
+    // than a search is worth.
+    let numbers = message.fields.iter().map(|field| field.number as usize);
+    let last = numbers.filter(|number| *number < DIRECT_NUMBERS).max();
+    message.positions = vec![None; last.map_or(0, |last| last + 1)];
+    for (position, field) in (0..).zip(&message.fields) {
+        let slot = message.positions.get_mut(field.number as usize);
+        if let (Some(slot), 1..) = (slot, field.number) {
+            *slot = Some(position);
+        }
     }
 }
 
@@ -306,6 +348,32 @@ mod tests {
         let pod = schema().message("k8s.io.api.core.v1.Pod").unwrap();
         assert!(pod.has_type_meta());
         assert_eq!(pod.field_by_number(2).unwrap().json, "spec");
+    }
+
+    #[test]
+    fn every_field_is_found_by_name_and_number() {
+        for message in schema().messages() {
+            for (position, field) in message.fields.iter().enumerate() {
+                let place = format!("{} {} {}", message.name, field.json, field.number);
+                if field.number > 0 {
+                    let found = message.field_by_number(field.number).unwrap();
+                    assert!(std::ptr::eq(found, field), "{place}");
+                }
+                if !field.inline {
+                    assert_eq!(message.own_position(field.json), Some(position), "{place}");
+                }
+            }
+            for name in message.json_names() {
+                assert_eq!(message.field(name).unwrap().json, name, "{}", message.name);
+            }
+            assert!(message.field_by_number(0).is_none(), "{}", message.name);
+            assert!(
+                message.field_by_number(70_000).is_none(),
+                "{}",
+                message.name
+            );
+            assert!(message.field("").is_none() && message.field("absent").is_none());
+        }
     }
 
     #[test]

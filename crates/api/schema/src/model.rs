@@ -2,6 +2,7 @@
 //!
 //! Everything is loaded once and never freed, so names and nested parts are `'static`.
 
+use crate::names::NameTable;
 use std::collections::HashMap;
 
 /// Position of a message in its [`Schema`].
@@ -48,32 +49,58 @@ pub struct Message {
     pub fields: Vec<Field>,
     /// Positions in `fields` in the order of protobuf numbers, without fields that have none.
     pub(crate) by_number: Vec<u16>,
+    /// Positions in `fields` of those that are never omitted from JSON, and of inline fields.
+    pub(crate) permanent: Vec<u16>,
+    /// Positions in `fields` by protobuf number, up to the largest that is searched this way.
+    pub(crate) positions: Vec<Option<u16>>,
     /// Fields by JSON name, including members of inline fields, sorted by name.
     pub(crate) by_json: Vec<(&'static str, MessageId, u16)>,
+    /// Positions in `by_json`.
+    pub(crate) names: NameTable,
 }
 
 impl Message {
     /// Returns the fields with a protobuf number, in ascending order.
     pub fn fields_by_number(&'static self) -> impl DoubleEndedIterator<Item = &'static Field> {
-        self.by_number
-            .iter()
-            .filter_map(|index| self.fields.get(usize::from(*index)))
+        self.positions_by_number().map(|(_, field)| field)
+    }
+
+    /// Returns the fields with a protobuf number, in ascending order, with their positions in
+    /// `fields`.
+    pub fn positions_by_number(
+        &'static self,
+    ) -> impl DoubleEndedIterator<Item = (usize, &'static Field)> {
+        let positions = self.by_number.iter().map(|at| usize::from(*at));
+        positions.filter_map(|at| Some((at, self.fields.get(at)?)))
+    }
+
+    /// Returns the fields that are never omitted from JSON, and inline fields, which may have such
+    /// members.
+    pub fn permanent_fields(&'static self) -> impl Iterator<Item = &'static Field> {
+        let positions = self.permanent.iter();
+        positions.filter_map(|at| self.fields.get(usize::from(*at)))
     }
 
     /// Returns the field with a protobuf number.
     pub fn field_by_number(&'static self, number: u32) -> Option<&'static Field> {
-        // Numbers have gaps where the API has removed fields, so a number is not a position.
-        let at = self
-            .by_number
-            .binary_search_by_key(&number, |index| {
-                self.fields
-                    .get(usize::from(*index))
-                    .map_or(0, |field| field.number)
-            })
-            .ok()?;
         // Types such as ObjectReference have a `kind` that is a field with a protobuf number. The
         // kind of an object is only in the envelope there.
-        self.fields.get(usize::from(*self.by_number.get(at)?))
+        let at = match self.positions.get(number as usize) {
+            Some(position) => (*position)?,
+            None => self.search_number(number)?,
+        };
+        self.fields.get(usize::from(at))
+    }
+
+    fn search_number(&'static self, number: u32) -> Option<u16> {
+        let number_at = |at: &u16| self.fields.get(usize::from(*at)).map_or(0, |f| f.number);
+        let at = self.by_number.binary_search_by_key(&number, number_at);
+        self.by_number.get(at.ok()?).copied()
+    }
+
+    /// Returns the names of the members in JSON, those of inline fields included.
+    pub fn json_names(&'static self) -> impl Iterator<Item = &'static str> {
+        self.by_json.iter().map(|(name, _, _)| *name)
     }
 
     /// Returns whether objects of this type have `kind` and `apiVersion`.

@@ -1,9 +1,12 @@
 //! Endpoints of Services: which pods are endpoints, and in which condition.
 
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointConditions;
+use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice};
 
 use crate::pods::{is_ready, is_terminal};
+
+/// Label of an EndpointSlice that names its Service.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Returns whether the Service publishes pods that are not ready as ready.
 pub fn publishes_not_ready(service: &Service) -> bool {
@@ -40,6 +43,18 @@ pub fn endpoint_conditions(service: &Service, pod: &Pod) -> EndpointConditions {
 /// Returns whether a pod of [`is_pod_in_endpoints`] stands among the ready addresses of Endpoints.
 pub fn is_ready_address(service: &Service, pod: &Pod) -> bool {
     publishes_not_ready(service) || is_ready(pod)
+}
+
+/// Returns the name of the Service that a slice belongs to.
+pub fn service_name(slice: &EndpointSlice) -> Option<&str> {
+    let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
+    Some(name)
+}
+
+/// Returns the key of the Service that a slice belongs to, `namespace/name`.
+pub fn service_key(slice: &EndpointSlice) -> Option<String> {
+    let name = service_name(slice)?;
+    Some(format!("{}/{name}", slice.metadata.namespace.as_deref()?))
 }
 
 /// Returns whether the endpoint accepts new connections. An absent condition means true.

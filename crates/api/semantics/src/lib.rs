@@ -8,6 +8,7 @@
 //! `cases/` holds the tables as JSON, so that a component's tests can run its wrapper over the
 //! table of the rule ([`cases`]).
 
+pub mod addresses;
 pub mod cases;
 pub mod cron;
 pub mod devices;

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use serde_json::Value;
 
 use crate::resources::ResourceList;
+use crate::tree::{read_list, read_requirements};
 
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
@@ -22,8 +23,36 @@ pub fn pod_qos(pod: &Pod) -> &str {
 /// Returns the class of a pod's spec: by the pod-level resources if there are any, or else by those
 /// of all containers. Requests must be defaulted.
 pub fn compute_pod_qos(pod: &Pod) -> &'static str {
+    let spec = pod.spec.as_ref();
+    // Ephemeral containers cannot have resources, so they have no influence.
+    let containers = spec.into_iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(init)
+    });
+    compute_class(
+        spec.and_then(|spec| spec.resources.as_ref()),
+        containers.map(|container| container.resources.as_ref()),
+    )
+}
+
+/// Returns the class of the spec of a pod that is a JSON tree, like [`compute_pod_qos`].
+pub fn compute_tree_qos(pod: &Value) -> &'static str {
+    let spec = pod.get("spec").unwrap_or(&Value::Null);
+    let level = read_requirements(spec.get("resources"));
+    let containers: Vec<Option<ResourceRequirements>> = ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|field| read_list(spec, field))
+        .map(|container| read_requirements(container.get("resources")))
+        .collect();
+    compute_class(level.as_ref(), containers.iter().map(Option::as_ref))
+}
+
+fn compute_class<'a>(
+    level: Option<&ResourceRequirements>,
+    containers: impl Iterator<Item = Option<&'a ResourceRequirements>>,
+) -> &'static str {
     let mut sums = Sums::default();
-    match pod.spec.as_ref().and_then(|spec| spec.resources.as_ref()) {
+    match level {
         // Resources of the whole pod replace those of its containers (KEP-2837).
         Some(level) => {
             // Guaranteed needs limits for both resources at pod level, but only if there are any
@@ -34,21 +63,9 @@ pub fn compute_pod_qos(pod: &Pod) -> &'static str {
                 .is_some_and(|limits| !limits.is_empty());
             sums.add_resources(Some(level), has_limits);
         }
-        None => {
-            // Ephemeral containers cannot have resources, so they have no influence.
-            let containers = pod.spec.iter().flat_map(|spec| {
-                let init = spec.init_containers.iter().flatten();
-                spec.containers.iter().chain(init)
-            });
-            containers.for_each(|container| sums.add_resources(container.resources.as_ref(), true));
-        }
+        None => containers.for_each(|resources| sums.add_resources(resources, true)),
     }
     sums.class()
-}
-
-/// Returns the class of the spec of a pod that is a JSON tree, like [`compute_pod_qos`].
-pub fn compute_tree_qos(pod: &Value) -> &'static str {
-    compute_pod_qos(&crate::tree::pod(pod))
 }
 
 /// Sums of CPU and memory; zero counts as absent.
@@ -92,4 +109,64 @@ fn add_amount(sum: &mut Option<Quantity>, amount: Option<Quantity>) {
         (Some(sum), Some(amount)) => Some(sum.plus(amount)),
         (sum, amount) => sum.or(amount),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn tree_has_the_class_of_the_typed_pod() {
+        let [cpu, both] = [json!({"cpu": "1"}), json!({"cpu": "1", "memory": "1Gi"})];
+        let container = |requests: &Value, limits: &Value| json!({"name": "c", "resources": {"requests": requests, "limits": limits}});
+        let (none, full) = (json!({"name": "c"}), container(&both, &both));
+        for (spec, class) in [
+            (json!({"containers": []}), "BestEffort"),
+            (json!({"containers": [none]}), "BestEffort"),
+            (
+                json!({"containers": [container(&json!({"cpu": "0"}), &json!({}))]}),
+                "BestEffort",
+            ),
+            (
+                json!({"containers": [container(&cpu, &json!({}))]}),
+                "Burstable",
+            ),
+            (json!({"containers": [container(&cpu, &cpu)]}), "Burstable"),
+            (json!({"containers": [full]}), "Guaranteed"),
+            (json!({"containers": [full, none]}), "Burstable"),
+            (
+                json!({"containers": [full], "initContainers": [none]}),
+                "Burstable",
+            ),
+            (
+                json!({"containers": [full], "initContainers": [full]}),
+                "Guaranteed",
+            ),
+            (
+                json!({"containers": [full], "ephemeralContainers": [none]}),
+                "Guaranteed",
+            ),
+            (
+                json!({"containers": [full], "resources": {"requests": cpu}}),
+                "Burstable",
+            ),
+            (
+                json!({"containers": [none], "resources": {"requests": both, "limits": both}}),
+                "Guaranteed",
+            ),
+            (
+                json!({"containers": [none], "resources": {"requests": cpu, "limits": cpu}}),
+                "Burstable",
+            ),
+            (json!({"containers": [full], "resources": {}}), "BestEffort"),
+        ] {
+            let tree = json!({"spec": spec});
+            let typed: Pod = serde_json::from_value(tree.clone()).unwrap();
+            assert_eq!(compute_pod_qos(&typed), class, "typed, {spec}");
+            assert_eq!(compute_tree_qos(&tree), class, "tree, {spec}");
+        }
+        assert_eq!(compute_tree_qos(&json!({})), "BestEffort");
+    }
 }

@@ -110,7 +110,7 @@ fn read_text(tree: &Value, field: &str) -> Option<String> {
     tree.get(field)?.as_str().map(str::to_owned)
 }
 
-fn read_list<'t>(tree: &'t Value, field: &str) -> impl Iterator<Item = &'t Value> {
+pub(crate) fn read_list<'t>(tree: &'t Value, field: &str) -> impl Iterator<Item = &'t Value> {
     tree.get(field)
         .and_then(Value::as_array)
         .into_iter()
@@ -146,7 +146,7 @@ fn read_condition(tree: &Value) -> PodCondition {
     }
 }
 
-fn read_requirements(tree: Option<&Value>) -> Option<ResourceRequirements> {
+pub(crate) fn read_requirements(tree: Option<&Value>) -> Option<ResourceRequirements> {
     let tree = tree.filter(|tree| tree.is_object())?;
     Some(ResourceRequirements {
         limits: read_quantities(tree.get("limits")),

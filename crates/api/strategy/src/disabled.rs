@@ -1,7 +1,11 @@
-//! Fields of features that are off by default in v1.36.
+//! Fields of features that are off: by default in v1.36, and by `--feature-gates`.
 //!
 //! Such a field is dropped unless the old object has it, as a server with default feature gates
 //! does: clients that send it see in the response that it has no effect.
+
+mod gated;
+
+pub use gated::{DisabledFields, field_gates};
 
 use api_meta::Kind;
 use api_meta::tree::{at_mut, each_mut, get, list, make, remove, set, text};

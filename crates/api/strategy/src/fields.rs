@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 /// Resets a field of `new` to its value in `old`.
 pub(crate) fn keep_field(new: &mut Value, old: &Value, field: &str) {
     match old.get(field) {
+        // Comparing takes a fraction of the time of a copy.
+        Some(value) if new.get(field) == Some(value) => {}
         Some(value) => set(new, field, value.clone()),
         None => {
             remove(new, field);

@@ -25,5 +25,6 @@ mod stored;
 mod update;
 
 pub use create::prepare_create;
+pub use disabled::{DisabledFields, field_gates};
 pub use stored::as_stored;
 pub use update::prepare_update;

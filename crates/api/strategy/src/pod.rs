@@ -47,8 +47,8 @@ pub(crate) fn change_only_resources(new: &mut Value, old: &Value) {
             }
         }
     }
-    // Kept although the kubelet can't apply a change: validation rejects it, where a reset would
-    // report success.
+    // Kept without the gate `InPlacePodLevelResourcesVerticalScaling`, too: validation rejects it
+    // then, where a reset would report success.
     let of_pod = get(get(new, "spec"), "resources").clone();
     if let Some(spec) = make(&mut result, "spec") {
         if of_pod.is_null() {

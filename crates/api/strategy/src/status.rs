@@ -12,21 +12,19 @@ use serde_json::Value;
 
 /// Prepares a write to `status`: everything else is taken from the old object.
 pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
-    let written = new.get("status").cloned();
-    let metadata = new.get("metadata").cloned();
+    let written = remove(new, "status");
+    let metadata = remove(new, "metadata");
+    let takes_metadata = metadata.is_some() && status_rule(kind) != StatusRule::Alone;
     // The old object with the new status, and not the reverse: a field that a release adds to the
     // spec is protected without a rule.
-    let mut result = old.clone();
-    match written {
-        Some(status) => set(&mut result, "status", status),
-        None => {
-            remove(&mut result, "status");
-        }
+    let mut result = take_old_members(new, old, |name| {
+        name != "status" && !(takes_metadata && name == "metadata")
+    });
+    if let Some(status) = written {
+        set(&mut result, "status", status);
     }
     match metadata {
-        Some(metadata) if status_rule(kind) != StatusRule::Alone => {
-            set(&mut result, "metadata", metadata);
-        }
+        Some(metadata) if takes_metadata => set(&mut result, "metadata", metadata),
         // As upstream, also where the metadata stays: they record the owners of this write.
         Some(metadata) if has(&metadata, "managedFields") => {
             if let Some(kept) = make(&mut result, "metadata") {
@@ -67,6 +65,18 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
         _ => {}
     }
     *new = result;
+}
+
+/// Returns an object with these members of the old one. Those that are equal in the new object, as
+/// most are, are moved from there instead of being copied.
+fn take_old_members(new: &mut Value, old: &Value, is_kept: impl Fn(&str) -> bool) -> Value {
+    let members = old.as_object().into_iter().flatten();
+    let kept = members.filter(|(name, _)| is_kept(name));
+    let taken = kept.map(|(name, value)| {
+        let sent = remove(new, name).filter(|sent| sent == value);
+        (name.clone(), sent.unwrap_or_else(|| value.clone()))
+    });
+    Value::Object(taken.collect())
 }
 
 /// Keeps the observed generations of a pod's status and conditions, if the writer does not know the

@@ -25,8 +25,8 @@ use x509_parser::prelude::FromDer;
 /// characters are rejected here, because names are printed to terminals.
 pub const SIGNING_REQUEST: Rules = Rules {
     name: NameRule::PrintablePathSegment,
-    create: validate_signing_request,
-    update: |_, _, _| {},
+    create: |object, errors| validate_signing_request(object, &Value::Null, errors),
+    update: |new, old, errors| validate_signing_request(new, get(old, "spec"), errors),
     sub: validate_subresource,
 };
 
@@ -59,12 +59,18 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-fn validate_signing_request(object: &Value, errors: &mut Errors) {
-    // Only new requests are checked: the spec can't change afterwards.
+/// Validates a request. The spec can't change, and is checked again at each write, as upstream.
+/// Usages and the legacy signer of `old`, the spec before, may stay. So may a PEM
+/// that only this server rejects: a request that a server of upstream has stored can be denied.
+fn validate_signing_request(object: &Value, old: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     // The signature proves that the client holds the private key. Without the check, a client could
     // request a certificate for a key of another.
-    if let Err(error) = validate_pem_request(text(spec, "request")) {
+    let request = text(spec, "request");
+    let is_stored = !old.is_null() && request == text(old, "request");
+    if let Err(error) = validate_pem_request(request)
+        && !(is_stored && is_accepted_upstream(&error))
+    {
         errors.invalid(
             &path.child("request"),
             get(spec, "request").clone(),
@@ -76,17 +82,11 @@ fn validate_signing_request(object: &Value, errors: &mut Errors) {
     if usages.is_empty() {
         errors.required(&at, "");
     }
-    let mut seen = std::collections::HashSet::new();
-    for (i, usage) in usages.iter().enumerate() {
-        if !USAGES.contains(usage) {
-            errors.not_supported(&at.index(i), *usage, &USAGES);
-        }
-        // The signer compares usages as a set with those that it allows.
-        if !seen.insert(*usage) {
-            errors.duplicate(&at.index(i), *usage);
-        }
+    validate_usages(&usages, &texts(old, "usages"), &at, errors);
+    let (signer, at) = (text(spec, "signerName"), path.child("signerName"));
+    if signer != LEGACY_SIGNER || text(old, "signerName") != LEGACY_SIGNER {
+        validate_requested_signer(signer, &at, errors);
     }
-    validate_requested_signer(text(spec, "signerName"), &path.child("signerName"), errors);
     // A client needs time to renew. The same minimum applies to tokens.
     if let Some(n) = int(spec, "expirationSeconds").filter(|n| *n < 600) {
         errors.invalid(
@@ -97,8 +97,26 @@ fn validate_signing_request(object: &Value, errors: &mut Errors) {
     }
 }
 
+/// Validates usages. Unknown and repeated ones may stay if the old request has such.
+fn validate_usages(usages: &[&str], old: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let is_repeated = |all: &[&str]| all.iter().collect::<HashSet<_>>().len() < all.len();
+    let had_unknown = old.iter().any(|usage| !USAGES.contains(usage));
+    let had_repeated = is_repeated(old);
+    let mut seen = HashSet::new();
+    for (i, usage) in usages.iter().enumerate() {
+        if !USAGES.contains(usage) && !had_unknown {
+            errors.not_supported(&path.index(i), *usage, &USAGES);
+        }
+        // The signer compares usages as a set with those that it allows.
+        if !seen.insert(*usage) && !had_repeated {
+            errors.duplicate(&path.index(i), *usage);
+        }
+    }
+}
+
 /// Validates a write to approval or status: decisions are final, and there is at most one.
 fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
+    validate_signing_request(new, get(old, "spec"), errors);
     let (status, before) = (get(new, "status"), get(old, "status"));
     let at = Path::ROOT.child("status");
     let path = at.child("conditions");
@@ -234,6 +252,14 @@ fn validate_pem_request(text: &str) -> Result<(), RequestError> {
     }
 }
 
+/// Returns whether upstream accepts a request with this error, at a write too.
+fn is_accepted_upstream(error: &RequestError) -> bool {
+    matches!(
+        error,
+        RequestError::SeveralBlocks | RequestError::SubjectValue
+    )
+}
+
 fn validate_requested_signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
     // This signer accepts any subject and guarantees no trust. The API v1 excludes it for new
     // requests.
@@ -266,7 +292,7 @@ HYEj4D05
         let mut errors = Errors::default();
         let encoded = base64::engine::general_purpose::STANDARD.encode(request);
         let spec = json!({"request": encoded, "signerName": signer, "usages": ["client auth"]});
-        super::validate_signing_request(&json!({"spec": spec}), &mut errors);
+        super::validate_signing_request(&json!({"spec": spec}), &Value::Null, &mut errors);
         errors.0.into_iter().map(|error| error.field).collect()
     }
 
@@ -278,6 +304,39 @@ HYEj4D05
         );
         let hidden = format!(" {REQUEST}{REQUEST}");
         assert_eq!(problems(&hidden, "example.com/signer"), ["spec.request"]);
+    }
+
+    /// A server of upstream has stored it.
+    #[test]
+    fn stored_request_with_a_hidden_block_can_be_denied_and_not_replaced() {
+        let encode = |request: String| base64::engine::general_purpose::STANDARD.encode(request);
+        let object = |request: String| {
+            let spec = json!({"request": encode(request), "signerName": "example.com/signer", "usages": ["client auth"]});
+            json!({"spec": spec})
+        };
+        let hidden = || format!("{REQUEST}{REQUEST}");
+        let old = object(hidden());
+        let mut denied = old.clone();
+        let condition = json!({"type": "Denied", "status": "True", "reason": "TwoBlocks"});
+        denied["status"] = json!({"conditions": [condition]});
+        for (case, new, refused) in [
+            ("denied", denied, vec![]),
+            (
+                "replaced",
+                object(format!("{}\n", hidden())),
+                vec!["spec.request"],
+            ),
+        ] {
+            let mut errors = Errors::default();
+            validate_subresource("approval", &new, &old, &mut errors);
+            let fields: Vec<_> = errors.0.into_iter().map(|error| error.field).collect();
+            assert_eq!(fields, refused, "{case}");
+        }
+    }
+
+    #[test]
+    fn request_without_a_block_is_refused() {
+        assert_eq!(problems("", "example.com/signer"), ["spec.request"]);
     }
 
     #[test]

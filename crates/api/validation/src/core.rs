@@ -24,7 +24,7 @@ use serde_json::Value;
 pub const NAMESPACE: Rules = Rules {
     name: NameRule::Label,
     create: validate_namespace,
-    update: |_, _, _| {},
+    update: |new, _, errors| validate_namespace(new, errors),
     sub: validate_namespace_subresource,
 };
 

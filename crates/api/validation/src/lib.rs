@@ -54,6 +54,7 @@ pub use authorization::validate_review;
 pub use custom::{CustomOutcome, CustomRules, validate_custom_create, validate_custom_update};
 pub use dispatch::{validate_create, validate_update};
 pub use field::{ErrorKind, Errors, FieldError, Path, to_api_error};
+pub use pod::find_disabled_resize;
 pub use resource::{ADMIN_ACCESS_LABEL, validate_admin_access};
 pub use rules::validate_domain_prefixed_path;
 pub use warnings::object_warnings;

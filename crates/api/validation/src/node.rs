@@ -48,5 +48,6 @@ fn validate_runtime_class(object: &Value, errors: &mut Errors) {
 
 // The handler of a running pod cannot change, and pods refer to the class by name.
 fn validate_runtime_class_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_runtime_class(new, errors);
     rules::validate_immutable(new, old, "handler", &Path::ROOT, errors);
 }

@@ -42,6 +42,7 @@ pub use annotations::validate_pod_annotations;
 pub(crate) use context::visit_containers;
 pub use options::PodOptions;
 pub(crate) use profiles::{APPARMOR_CONTAINER, SECCOMP_CONTAINER, SECCOMP_POD};
+pub use resize::find_disabled_resize;
 pub use resources::{
     is_extended_resource, is_native_resource, validate_container_resource_name,
     validate_resource_list, validate_resource_quantity, validate_standard_name,

@@ -33,6 +33,8 @@ mod network_tables;
 mod object_tables;
 #[path = "rules/pods.rs"]
 mod pods;
+#[path = "rules/ratcheting.rs"]
+mod ratcheting;
 #[path = "rules/review_tables.rs"]
 mod review_tables;
 #[path = "rules/services.rs"]
@@ -159,7 +161,18 @@ pub fn count_case((group, kind): Name) {
 pub fn create(name: Name, fields: Value, expected: &[&str]) {
     count_case(name);
     let object = build(name, fields);
-    compare(&validate_create(kind(name), &object), expected, &object);
+    compare(&validate_new(name, None, &object), expected, &object);
+}
+
+/// Validates a new object. Its errors are those of updates, too: of one that keeps the object, and
+/// of one that makes it from `base`.
+pub fn validate_new(name: Name, base: Option<&Value>, object: &Value) -> Vec<FieldError> {
+    let errors = validate_create(kind(name), object);
+    ratcheting::check_unchanged(name, object, &errors);
+    if let Some(base) = base {
+        ratcheting::check_introduced(name, base, object);
+    }
+    errors
 }
 
 /// Checks the errors of an update of `old` with `change`.

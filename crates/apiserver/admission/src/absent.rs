@@ -20,17 +20,12 @@ enum Treatment {
 }
 use Treatment::{Harmless, Refused, Warned};
 
-const ABSENT: [(&str, Treatment); 19] = [
+const ABSENT: [(&str, Treatment); 17] = [
     (
         "PodTopologyLabels",
         Warned("pods do not get their node's topology labels"),
     ),
-    (
-        "NodeDeclaredFeatureValidator",
-        Warned("updates of pods are not checked against the features of their node"),
-    ),
     ("PodGroupProtection", Harmless),
-    ("PodResizeValidator", Harmless),
     ("JobValidation", Harmless),
     ("AlwaysAdmit", Harmless),
     (

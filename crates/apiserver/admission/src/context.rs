@@ -1,7 +1,7 @@
 //! The context and helpers that plugins share.
 
 use crate::quota_store::QuotaStore;
-use api_meta::ApiError;
+use api_meta::{ApiError, tree};
 use apiserver_request::{Admission, AdmissionRequest, Authorizer, GroupResource, Objects};
 use serde_json::Value;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub struct Context {
     pub webhooks: WebhookPlugins,
     /// The plugins that evaluate policies.
     pub policies: PolicyPlugins,
+    /// Minor version of the release that is emulated.
+    pub emulated_minor: u32,
 }
 
 /// The plugins that evaluate policies. The server builds them, because they read all its kinds.
@@ -94,21 +96,16 @@ pub fn is_for(request: &AdmissionRequest<'_>, group: &str, resource: &str) -> bo
     request.group == group && request.resource == resource && request.subresource.is_empty()
 }
 
-/// Returns the string at a JSON pointer, empty if absent.
+/// Returns the string at a JSON pointer without escapes, empty if absent.
 pub fn string_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    let found = tree::find(value, pointer);
+    found.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the elements of the list at a JSON pointer.
+/// Returns the elements of the list at a JSON pointer without escapes.
 pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default()
+    let found = tree::find(value, pointer).and_then(Value::as_array);
+    found.map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Appends to a list field, creating it if absent.

@@ -15,6 +15,7 @@ mod mountable_secrets;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_groups;
+mod pod_resize;
 mod pod_security;
 mod pods;
 mod priority;

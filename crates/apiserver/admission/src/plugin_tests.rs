@@ -8,6 +8,7 @@ mod namespaces;
 mod nodes;
 mod pods;
 mod quotas;
+mod resizes;
 mod security;
 mod storage;
 
@@ -94,6 +95,7 @@ fn context_with(
             mutating: Arc::new(NoEffect),
             validating: Arc::new(NoEffect),
         },
+        emulated_minor: 36,
     }
 }
 

@@ -65,6 +65,30 @@ pub fn pod_template_path(request: &AdmissionRequest<'_>) -> Option<&'static str>
 }
 
 impl PodSecurity {
+    /// Returns the violations of a policy in the release that is emulated, as upstream: its
+    /// standards are the latest.
+    fn list_violations(&self, policy: Policy, pod: &Value) -> String {
+        let policy = Policy {
+            version: policy.version.limit_to(self.0.emulated_minor),
+            ..policy
+        };
+        list_violations(policy, &pod["metadata"], &pod["spec"])
+    }
+
+    /// Records in the audit events that a pod or a template violates the policy of the mode
+    /// `audit`.
+    fn annotate_violations(&self, policy: Policy, pod: &Value) {
+        let found = self.list_violations(policy, pod);
+        if !found.is_empty() {
+            annotate_audit(format!("{PREFIX}audit-violations"), || {
+                format!(
+                    "would violate PodSecurity {:?}: {found}",
+                    policy.to_string()
+                )
+            });
+        }
+    }
+
     async fn read_policy(&self, namespace: &str, mode: &str) -> Result<Policy, ApiError> {
         let found = self.0.find_object("", "namespaces", "", namespace).await?;
         Ok(found
@@ -104,7 +128,7 @@ impl PodSecurity {
             std::collections::BTreeMap::new();
         // Bounded, because the request waits for it.
         for pod in pods.iter().take(LOOKED_AT) {
-            let problems = list_violations(after, &pod["metadata"], &pod["spec"]);
+            let problems = self.list_violations(after, pod);
             if !problems.is_empty() {
                 // Only the first violation without its detail: details differ per pod and would
                 // prevent grouping.
@@ -168,7 +192,7 @@ impl Admission for PodSecurity {
         let warn = match self.find_subject(request) {
             Some((pod, _)) => {
                 let policy = self.read_policy(request.namespace, "warn").await?;
-                let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
+                let found = self.list_violations(policy, pod);
                 (!found.is_empty()).then(|| {
                     format!(
                         "would violate PodSecurity {:?}: {found}",
@@ -190,7 +214,7 @@ impl Admission for PodSecurity {
             return Ok(());
         };
         let audit = self.read_policy(request.namespace, "audit").await?;
-        annotate_violations(audit, pod);
+        self.annotate_violations(audit, pod);
         if !is_pod {
             return Ok(());
         }
@@ -200,7 +224,7 @@ impl Admission for PodSecurity {
         }
         // Read again after all mutating plugins: a container that one of them added is checked as
         // well.
-        let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
+        let found = self.list_violations(policy, pod);
         if found.is_empty() {
             return Ok(());
         }
@@ -208,19 +232,6 @@ impl Admission for PodSecurity {
             request,
             format!("violates PodSecurity {:?}: {found}", policy.to_string()),
         ))
-    }
-}
-
-/// Records in the audit events that a pod or a template violates the policy of the mode `audit`.
-fn annotate_violations(policy: Policy, pod: &Value) {
-    let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
-    if !found.is_empty() {
-        annotate_audit(format!("{PREFIX}audit-violations"), || {
-            format!(
-                "would violate PodSecurity {:?}: {found}",
-                policy.to_string()
-            )
-        });
     }
 }
 
@@ -324,7 +335,16 @@ mod tests {
         unmasked["hostUsers"] = json!(false);
         let finding =
             "procMount (container \"c\" must not set securityContext.procMount to \"Unmasked\")";
-        check(unmasked, finding, finding);
+        check(unmasked.clone(), "", finding);
+        // The order of the message is upstream's: the check of this level is after capabilities.
+        unmasked["volumes"] = json!([{"name": "v", "nfs": {}}]);
+        unmasked["containers"][0]["securityContext"]["capabilities"] = Value::Null;
+        let others = [
+            "unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"])",
+            finding,
+            "restricted volume types (volume \"v\" uses restricted volume type \"nfs\")",
+        ];
+        check(unmasked, "", &others.join(", "));
         check(
             safe(json!({"runAsUser": 0})),
             "",

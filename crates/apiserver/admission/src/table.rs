@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::{
     absent, certificates, claim_status, default_classes, limit_ranger, namespace_lifecycle,
-    node_restriction, pod_groups, pod_security, pods, priority, quota, runtime_class,
+    node_restriction, pod_groups, pod_resize, pod_security, pods, priority, quota, runtime_class,
     service_account, storage, unenforced,
 };
 use apiserver_request::Admission;
@@ -45,7 +45,7 @@ const fn table_row(name: &'static str, on: bool, make: Make) -> Row {
 
 // The order is upstream's. ResourceQuota is last, so that a request which another plugin rejects is
 // not charged.
-const TABLE: [Row; 25] = [
+const TABLE: [Row; 27] = [
     table_row("NamespaceLifecycle", true, |c| {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
     }),
@@ -105,6 +105,12 @@ const TABLE: [Row; 25] = [
     }),
     table_row("PodGroupWorkloadExists", true, |c| {
         Arc::new(pod_groups::PodGroupWorkloadExists(c.clone()))
+    }),
+    table_row("NodeDeclaredFeatureValidator", true, |c| {
+        Arc::new(pod_resize::NodeDeclaredFeatureValidator(c.clone()))
+    }),
+    table_row("PodResizeValidator", true, |c| {
+        Arc::new(pod_resize::PodResizeValidator(c.clone()))
     }),
     table_row("MutatingAdmissionPolicy", true, |c| {
         c.policies.mutating.clone()

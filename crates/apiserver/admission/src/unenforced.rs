@@ -2,7 +2,7 @@
 
 use crate::context::{list_at, string_at};
 use crate::pod_security::pod_template_path;
-use api_meta::ApiError;
+use api_meta::{ApiError, tree};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
@@ -116,7 +116,7 @@ fn unsupported_fields(spec: Option<&Value>, place: &str) -> Vec<String> {
     // The default true shares the node's users and works everywhere.
     if spec.get("hostUsers") == Some(&Value::Bool(false)) {
         found.push(format!(
-            "{place}.hostUsers: user namespaces are not supported yet, kubelets refuse the pod"
+            "{place}.hostUsers: Ironclad's kubelet has no user namespaces and refuses the pod"
         ));
     }
     let containers = ["containers", "initContainers", "ephemeralContainers"];
@@ -135,10 +135,8 @@ fn unsupported_fields(spec: Option<&Value>, place: &str) -> Vec<String> {
     }) {
         found.push(format!("{place}: appArmorProfile: {REFUSED}"));
     }
-    if anywhere(|v| {
-        v.pointer("/securityContext/seLinuxOptions")
-            .is_some_and(demands_anything)
-    }) {
+    if anywhere(|v| tree::find(v, "/securityContext/seLinuxOptions").is_some_and(demands_anything))
+    {
         found.push(format!("{place}: seLinuxOptions: {REFUSED}"));
     }
     let recursive = |mount: &Value| string_at(mount, "/recursiveReadOnly") == "Enabled";

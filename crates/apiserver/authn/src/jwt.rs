@@ -25,6 +25,6 @@ pub use config::{
     PrefixedMapping, UidMapping, UserRule,
 };
 pub use environment::{FetchError, IssuerEnvironment, KeyFetcher, MAX_DOCUMENT};
-pub use file::{LoadedConfiguration, read_authentication_config};
+pub use file::{LoadedConfiguration, check_authentication_config, read_authentication_config};
 pub use metrics::JwtMetrics;
 pub use reload::JwtTokens;

@@ -12,7 +12,6 @@ mod anonymous;
 mod authn;
 mod bootstrap_token;
 mod ca_bundle;
-mod certificate_files;
 mod jwt;
 mod life;
 mod options_error;
@@ -27,17 +26,19 @@ mod x509;
 pub use anonymous::Anonymous;
 pub use authn::{Authn, Options};
 pub use ca_bundle::combine_ca_bundles;
-pub use certificate_files::CertificateFiles;
 pub use jwt::{
     AuthenticationConfiguration, ClaimMappings, ClaimRule, ExtraMapping, FetchError, IssuerConfig,
     IssuerEnvironment, JwtConfig, JwtMetrics, JwtTokens, KeyFetcher, LoadedConfiguration,
-    MAX_DOCUMENT, PrefixedMapping, UidMapping, UserRule, read_authentication_config,
+    MAX_DOCUMENT, PrefixedMapping, UidMapping, UserRule, check_authentication_config,
+    read_authentication_config,
 };
 pub use life::CertificateLife;
 pub use options_error::OptionsError;
 pub use request_header::RequestHeader;
-pub use review::user_info;
-pub use service_account::{AccountTokens, ServiceAccounts, TokenIssuer};
+pub use service_account::{
+    AccountTokens, LAST_USED, LegacyUses, ServiceAccounts, TokenIssuer, TokenMetrics, UsedSecret,
+    is_recorded, to_day,
+};
 
 #[cfg(test)]
 mod tests;

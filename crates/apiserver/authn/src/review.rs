@@ -1,15 +1,22 @@
 //! TokenReview: authenticates a token that a client presented to another server.
 
 use crate::authn::{Authn, with_authenticated_group};
-use apiserver_request::{Credentials, User};
+use apiserver_request::{Credentials, User, Warnings};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 impl Authn {
-    /// Returns the `status` of a TokenReview. Without audiences, this server's are used.
-    pub async fn review(&self, token: &str, audiences: &[String]) -> Value {
-        match self.authenticate_token(token, audiences).await {
+    /// Returns the `status` of a TokenReview. Without audiences, this server's are used. Warnings
+    /// are for the reviewer.
+    pub async fn review(
+        &self,
+        token: &str,
+        audiences: &[String],
+        warnings: &Arc<Warnings>,
+    ) -> Value {
+        match self.authenticate_token(token, audiences, warnings).await {
             Some((user, audiences)) => {
-                let user = user_info(&with_authenticated_group(user));
+                let user = with_authenticated_group(user).to_user_info();
                 json!({"authenticated": true, "user": user, "audiences": audiences})
             }
             None => {
@@ -24,11 +31,12 @@ impl Authn {
         &self,
         token: &str,
         audiences: &[String],
+        warnings: &Arc<Warnings>,
     ) -> Option<(User, Vec<String>)> {
         // Only ServiceAccount tokens carry audiences, so they are tried first. One that is refused
         // must not pass below for an audience that it does not have.
         if let Some(accounts) = self.accounts()
-            && let Some(found) = accounts.verify(token, audiences).await.ok()?
+            && let Some(found) = accounts.verify(token, audiences, warnings).await.ok()?
         {
             return Some(found);
         }
@@ -43,6 +51,7 @@ impl Authn {
         }
         let credentials = Credentials {
             bearer: Some(token.to_owned()),
+            warnings: warnings.clone(),
             ..Credentials::default()
         };
         for authenticator in self.token_authenticators() {
@@ -52,19 +61,4 @@ impl Authn {
         }
         None
     }
-}
-
-/// Converts a user to `authentication.k8s.io/v1 UserInfo`.
-pub fn user_info(user: &User) -> Value {
-    let mut out = json!({"username": user.name});
-    if !user.uid.is_empty() {
-        out["uid"] = user.uid.clone().into();
-    }
-    if !user.groups.is_empty() {
-        out["groups"] = json!(user.groups);
-    }
-    if !user.extra.is_empty() {
-        out["extra"] = json!(user.extra);
-    }
-    out
 }

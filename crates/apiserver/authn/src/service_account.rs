@@ -5,9 +5,11 @@ mod claims;
 mod discovery;
 mod issuer;
 mod keys;
+mod legacy;
 mod verify;
 
 pub use issuer::TokenIssuer;
+pub use legacy::{LAST_USED, LegacyUses, TokenMetrics, UsedSecret, is_recorded, to_day};
 pub use verify::AccountTokens;
 
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! Static tokens: a CSV file of token, user, UID and optionally a quoted list of groups.
 
-use crate::options_error::{OptionsError, read_file};
 use crate::secret;
+use apiserver_config::{ConfigFileError, read_file};
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
-use std::path::PathBuf;
+use std::path::Path;
 
 /// Authenticates by static token. Tokens are kept as digests only.
 pub struct TokenFile {
@@ -12,11 +12,8 @@ pub struct TokenFile {
 
 impl TokenFile {
     /// Loads the file.
-    pub fn from_file(path: &PathBuf) -> Result<Self, OptionsError> {
-        let bad = |why: String| OptionsError::Content {
-            path: path.clone(),
-            why,
-        };
+    pub fn from_file(path: &Path) -> Result<Self, ConfigFileError> {
+        let bad = |why: String| ConfigFileError::content(path, why);
         let text = String::from_utf8(read_file(path)?).map_err(|_| bad("it is not text".into()))?;
         let mut users = Vec::new();
         for (number, line) in text

@@ -8,11 +8,11 @@ use crate::metrics::AuthzMetrics;
 use crate::mode::Mode;
 use crate::webhook::{ConnectServer, WebhookAuthorizer, WebhookSpec};
 use crate::{EscalationCheck, NodeAuthorizer, Rbac};
+use apiserver_config::ConfigFileError;
 use apiserver_config::{ConfigFile, ConfigMetrics};
 use apiserver_request::{
     Attributes, Authorizer, DecisionFuture, LocalAuthorizer, Objects, User, UserRules,
 };
-use apiserver_webhook_client::ConfigError;
 use arc_swap::ArcSwap;
 use base_task::CancellationToken;
 use base_telemetry::MetricsPage;
@@ -31,7 +31,7 @@ pub enum AuthzError {
         name: String,
         /// The cause.
         #[source]
-        source: ConfigError,
+        source: ConfigFileError,
     },
     /// The policies of ABAC.
     #[error(transparent)]

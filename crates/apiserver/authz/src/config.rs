@@ -7,7 +7,7 @@ mod types;
 mod validate;
 
 pub(crate) use file::load_content;
-pub use file::{ConfigReadError, LoadedConfig, read_authorization_config};
+pub use file::{LoadedConfig, read_authorization_config};
 
 use crate::mode::Mode;
 use crate::webhook::WebhookSpec;

@@ -21,13 +21,11 @@ mod webhook;
 
 pub use abac::{Abac, PolicyFileError};
 pub use authz::{Authz, AuthzError, AuthzSetup};
-pub use config::{AuthorizerSpec, ConfigReadError, LoadedConfig, read_authorization_config};
+pub use config::{AuthorizerSpec, LoadedConfig, read_authorization_config};
 pub use escalation::EscalationCheck;
 pub use fixed::{AlwaysAllow, PrivilegedGroup};
 pub use message::{aggregate_errors, forbidden_error};
 pub use mode::{Mode, ModesError, UnknownMode, parse_modes};
 pub use node::{NodeAuthorizer, node_name};
 pub use rbac::{Rbac, Rule};
-pub use webhook::{
-    ConnectServer, MatchCondition, ReviewServer, ReviewVersion, WebhookConnections, WebhookSpec,
-};
+pub use webhook::{ConnectServer, MatchCondition, ReviewServer, WebhookConnections, WebhookSpec};

@@ -14,7 +14,6 @@ mod spec;
 mod tests;
 
 pub use conditions::MatchCondition;
-pub use review::ReviewVersion;
 pub use server::{ConnectServer, ReviewServer, WebhookConnections};
 pub use spec::WebhookSpec;
 
@@ -22,7 +21,7 @@ use crate::metrics::{AuthzMetrics, CallResult};
 use apiserver_request::{Attributes, Decision, Failure, UserRules};
 use apiserver_webhook_client::CallError;
 use bytes::Bytes;
-use cache::DecisionCache;
+use cache::{CacheClient, DecisionCache};
 use conditions::{ConditionError, match_conditions};
 use digest::{Key, digest_client, digest_request};
 use parking_lot::Mutex;
@@ -73,9 +72,8 @@ pub struct ReviewCall {
     review: Bytes,
     /// The key of the decision, if it may be cached.
     key: Option<Key>,
-    /// The digest of the name of the caller, which may be long.
-    client: Key,
-    is_system: bool,
+    /// The caller, by the digest of its name, which may be long.
+    client: CacheClient,
 }
 
 impl WebhookAuthorizer {
@@ -131,13 +129,15 @@ impl WebhookAuthorizer {
         if review.len() > MAX_REVIEW {
             return Prepared::Decided(self.deny("the attributes of the request are too large"));
         }
-        let caller = attributes.caller();
+        let client = CacheClient {
+            key: digest_client(attributes),
+            is_system: attributes.caller().is_system(),
+        };
         Prepared::Call(Box::new(ReviewCall {
             webhook: self.clone(),
             review: review.into(),
             key,
-            client: digest_client(attributes),
-            is_system: caller.is_system(),
+            client,
         }))
     }
 
@@ -222,7 +222,7 @@ impl ReviewCall {
     /// Calls the server, again after errors that may pass.
     pub async fn send(self) -> Decision {
         let webhook = &*self.webhook;
-        let Some(_place) = webhook.places.take(self.client, self.is_system) else {
+        let Some(_place) = webhook.places.take(self.client.key, self.client.is_system) else {
             return webhook.deny_overloaded();
         };
         let mut wait = FIRST_WAIT;

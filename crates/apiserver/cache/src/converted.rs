@@ -39,7 +39,7 @@ pub async fn convert_entries(
     for (index, tree) in at.into_iter().zip(converted) {
         if let Some(entry) = entries.get_mut(index) {
             let stored = encode_stored(resource, &tree);
-            *entry = Arc::new(Entry::new(&kind, &entry.key, &stored, entry.revision).0);
+            *entry = Arc::new(Entry::new(&kind, &entry.key, &stored, entry.revision));
         }
     }
     Ok(entries)

@@ -1,12 +1,13 @@
 //! One object of a cache.
 
+use crate::kept_tree::KeptTree;
 use crate::kind::StoredKind;
 use crate::object_bytes::ObjectBytes;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
 use apiserver_convert::{
-    StoredError, codec, convert_object, decode_message, decode_stored, set_resource_version,
-    stored_message, stored_version,
+    Part, StoredError, check_managed_fields, codec, convert_object, decode_message, decode_stored,
+    message_to_json, set_resource_version, stored_message, stored_version,
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -15,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 /// An object at a revision: the values that selectors need, and its encodings, each created at most
 /// once. Of a built-in kind, the protobuf message is what the object is decoded from.
 ///
-/// The JSON tree is not kept: it takes several times the memory of the bytes, and few readers need
-/// it.
+/// The JSON tree is kept only for readers that need it again and again: it takes several times the
+/// memory of the bytes.
 #[derive(Debug)]
 pub struct Entry {
     /// `NAMESPACE/NAME`, or `NAME` for cluster scope.
@@ -31,6 +32,7 @@ pub struct Entry {
     json: OnceLock<Bytes>,
     proto: OnceLock<Bytes>,
     cbor: OnceLock<Bytes>,
+    tree: KeptTree,
     broken: Option<Box<str>>,
     /// Stored in another version, from which only the converter of the definition leads here.
     foreign: bool,
@@ -75,7 +77,7 @@ impl Content {
 
     fn decode(&self, resource: &Resource) -> Result<Value, StoredError> {
         match self {
-            Content::Message(bytes) => decode_message(resource, &bytes.get()?),
+            Content::Message(bytes) => decode_message(resource, &bytes.get()?, &Part::Whole),
             Content::Stored(bytes) => decode_stored(resource, &bytes.get()?),
         }
     }
@@ -89,16 +91,42 @@ impl Content {
     }
 }
 
+/// The form in which a caller needs an object that it reads from the store, apart from its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// JSON, or nothing: the shortest way to labels and fields.
+    Json,
+    /// The tree, of a protobuf message without managedFields.
+    Tree,
+}
+
+/// An object that was read from the store, in the form that was needed or in that of its bytes.
+pub(crate) enum Decoded {
+    /// The JSON of a protobuf message.
+    Json(Vec<u8>),
+    /// The tree.
+    Tree(Arc<Value>),
+    /// The tree of a protobuf message without managedFields, which are half of many objects.
+    Part(Arc<Value>),
+    /// Nothing: the object can't be decoded.
+    Broken,
+}
+
 impl Entry {
-    /// Decodes an object of the store; returns the entry and its tree. An object that can't be
-    /// decoded is kept with the error, so that reads report it.
-    pub fn new(
+    /// Reads an object of the store. One that can't be decoded is kept with the error, so that
+    /// reads report it.
+    pub fn new(kind: &Arc<StoredKind>, key: &str, value: &[u8], revision: i64) -> Self {
+        Self::with_decoded(kind, key, value, revision, Form::Json).0
+    }
+
+    /// As [`Entry::new`]; returns the decoded object, too.
+    pub(crate) fn with_decoded(
         kind: &Arc<StoredKind>,
         key: &str,
         value: &[u8],
         revision: i64,
-    ) -> (Self, Option<Value>) {
-        let decoded = decode_stored(&kind.resource, value);
+        form: Form,
+    ) -> (Self, Decoded) {
         let mut entry = Entry {
             key: key.into(),
             revision,
@@ -109,21 +137,34 @@ impl Entry {
             json: OnceLock::new(),
             proto: OnceLock::new(),
             cbor: OnceLock::new(),
+            tree: KeptTree::default(),
             broken: None,
             foreign: false,
         };
-        match decoded {
-            Ok(mut tree) => {
+        let read = match (&entry.content, form) {
+            (Content::Message(bytes), Form::Json) => {
+                bytes.get().and_then(|bytes| read_message(kind, &bytes))
+            }
+            (Content::Message(bytes), Form::Tree) => bytes
+                .get()
+                .and_then(|bytes| read_observed_part(kind, &bytes)),
+            _ => decode_stored(&kind.resource, value).map(|mut tree| {
                 set_revision(&mut tree, revision);
-                entry.labels = labels_of(&tree);
-                entry.foreign = is_foreign(&kind.resource, &tree);
-                entry.fields = fields_of(kind, &tree);
-                (entry, Some(tree))
+                (Selectable::of(kind, &tree), Decoded::Tree(Arc::new(tree)))
+            }),
+        };
+        match read {
+            Ok((selectable, decoded)) => {
+                (entry.labels, entry.fields) = (selectable.labels, selectable.fields);
+                if let Decoded::Tree(tree) = &decoded {
+                    entry.foreign = is_foreign(&kind.resource, tree);
+                }
+                (entry, decoded)
             }
             Err(e) => {
                 tracing::error!(kind = %kind.resource.kind, key, error = %e, "a stored object can't be decoded");
                 entry.broken = Some(e.to_string().into());
-                (entry, None)
+                (entry, Decoded::Broken)
             }
         }
     }
@@ -132,7 +173,7 @@ impl Entry {
     pub(crate) fn with_kind(&self, kind: &Arc<StoredKind>) -> Self {
         match &self.content {
             Content::Stored(bytes) => match bytes.get() {
-                Ok(bytes) => Entry::new(kind, &self.key, &bytes, self.revision).0,
+                Ok(bytes) => Entry::new(kind, &self.key, &bytes, self.revision),
                 Err(_) => self.at_revision(self.revision),
             },
             // Only custom resources change their description, and they are not stored as protobuf.
@@ -150,7 +191,8 @@ impl Entry {
     pub(crate) fn shrink(&self) -> Option<Self> {
         let compressed = self.content.compress();
         let mut encodings = [&self.json, &self.proto, &self.cbor].into_iter();
-        if compressed.is_none() && encodings.all(|encoding| encoding.get().is_none()) {
+        let is_bare = encodings.all(|encoding| encoding.get().is_none()) && !self.tree.is_kept();
+        if compressed.is_none() && is_bare {
             return None;
         }
         let content = compressed.unwrap_or_else(|| self.content.clone());
@@ -168,6 +210,7 @@ impl Entry {
             json: OnceLock::new(),
             proto: OnceLock::new(),
             cbor: OnceLock::new(),
+            tree: KeptTree::default(),
             broken: self.broken.clone(),
             foreign: self.foreign,
         }
@@ -268,6 +311,22 @@ impl Entry {
         Ok(tree)
     }
 
+    /// Returns the object as [`Self::decode_tree`], decoded once for all callers if it is small.
+    pub(crate) fn shared_tree(&self) -> Result<Arc<Value>, ApiError> {
+        self.tree
+            .get_or_decode(&self.kind.trees, || self.decode_tree())
+    }
+
+    /// Decodes the object for observers: in the stored version, without managedFields where that
+    /// saves time. `None` if it can't be decoded.
+    pub(crate) fn decode_observed(&self) -> Option<Value> {
+        let (None, Content::Message(bytes)) = (&self.broken, &self.content) else {
+            return self.decode_tree().ok();
+        };
+        let kind = &self.kind;
+        decode_message(&kind.resource, &bytes.get().ok()?, &kind.parts.observed).ok()
+    }
+
     fn undecodable_error(&self, reason: &str) -> ApiError {
         let text = format!(
             "{} {:?} in the store can't be decoded: {reason}",
@@ -302,15 +361,29 @@ impl Entry {
     pub fn encode_json_once(&self, resource: &Resource) -> Result<Bytes, ApiError> {
         match self.json.get() {
             Some(bytes) if resource.is_same_version(&self.kind.resource) => Ok(bytes.clone()),
-            _ => Ok(codec::encode_json(&resource.schema, &self.tree_as(resource)?).into()),
+            _ => Ok(self.write_json(resource)?.into()),
         }
+    }
+
+    fn write_json(&self, resource: &Resource) -> Result<Vec<u8>, ApiError> {
+        if let Content::Message(bytes) = &self.content
+            && resource.is_same_version(&self.kind.resource)
+            && self.broken.is_none()
+        {
+            let json = bytes.get();
+            let json = json.and_then(|bytes| message_to_json(&self.kind.resource, &bytes));
+            return json.map_err(|e| self.undecodable_error(&e.to_string()));
+        }
+        Ok(codec::encode_json(
+            &resource.schema,
+            &self.tree_as(resource)?,
+        ))
     }
 
     /// Returns JSON in a served version, without a newline.
     pub fn encode_json(&self, resource: &Resource) -> Result<Bytes, ApiError> {
-        self.encode_once(resource, &self.json, |schema, tree| {
-            Ok(codec::encode_json(schema, tree))
-        })
+        self.require_conversion(resource)?;
+        self.encode_once(resource, &self.json, || self.write_json(resource))
     }
 
     /// Returns the protobuf message (without envelope) in a served version.
@@ -324,15 +397,17 @@ impl Entry {
         }
         // Negotiation offers no protobuf for kinds without it, so that this is a bug of a caller.
         let missing = || ApiError::internal("this kind has no protobuf encoding");
-        self.encode_once(resource, &self.proto, |schema, tree| {
-            codec::encode_proto(schema, tree).ok_or_else(missing)
+        self.encode_once(resource, &self.proto, || {
+            let tree = self.tree_as(resource)?;
+            codec::encode_proto(&resource.schema, &tree).ok_or_else(missing)
         })
     }
 
     /// Returns CBOR in a served version, without a mark.
     pub fn encode_cbor(&self, resource: &Resource) -> Result<Bytes, ApiError> {
-        self.encode_once(resource, &self.cbor, |schema, tree| {
-            Ok(codec::encode_cbor(schema, tree))
+        self.encode_once(resource, &self.cbor, || {
+            let tree = self.tree_as(resource)?;
+            Ok(codec::encode_cbor(&resource.schema, &tree))
         })
     }
 
@@ -340,31 +415,67 @@ impl Entry {
         &self,
         resource: &Resource,
         made: &OnceLock<Bytes>,
-        encode: impl Fn(&ObjectSchema, &Value) -> Result<Vec<u8>, ApiError>,
+        encode: impl Fn() -> Result<Vec<u8>, ApiError>,
     ) -> Result<Bytes, ApiError> {
-        self.require_conversion(resource)?;
         // Only the storage version is kept encoded. Other versions are rare, and keeping each would
         // multiply the memory of every object.
         if !resource.is_same_version(&self.kind.resource) {
-            return Ok(encode(&resource.schema, &self.tree_as(resource)?)?.into());
+            return Ok(encode()?.into());
         }
         if let Some(bytes) = made.get() {
             return Ok(bytes.clone());
         }
-        let mut bytes = encode(&resource.schema, &self.decode_tree()?)?;
+        let mut bytes = encode()?;
         // The bytes live as long as the object: the spare capacity of the encoder would, too.
         bytes.shrink_to_fit();
         Ok(made.get_or_init(|| bytes.into()).clone())
     }
 
-    /// Encodes the JSON from a decoded tree.
-    pub(crate) fn prepare_json(&self, tree: &Value) {
-        if self.foreign {
-            return;
-        }
-        self.json
-            .get_or_init(|| codec::encode_json(&self.kind.resource.schema, tree).into());
+    /// Keeps the JSON of the decoded object.
+    pub(crate) fn prepare_json(&self, decoded: &Decoded) {
+        let json = match decoded {
+            // A copy of the right size: the buffer has room for more.
+            Decoded::Json(json) => Bytes::copy_from_slice(json),
+            Decoded::Tree(tree) if !self.foreign => {
+                codec::encode_json(&self.kind.resource.schema, tree).into()
+            }
+            Decoded::Tree(_) | Decoded::Part(_) | Decoded::Broken => return,
+        };
+        self.json.get_or_init(|| json);
     }
+}
+
+/// The values that selectors need.
+struct Selectable {
+    labels: Box<[(Box<str>, Box<str>)]>,
+    fields: Box<[Box<str>]>,
+}
+
+impl Selectable {
+    fn of(kind: &StoredKind, tree: &Value) -> Self {
+        Selectable {
+            labels: labels_of(tree),
+            fields: fields_of(kind, tree),
+        }
+    }
+}
+
+/// Reads a message of the stored version. Its JSON shows that all of it can be decoded.
+fn read_message(kind: &StoredKind, bytes: &[u8]) -> Result<(Selectable, Decoded), StoredError> {
+    let json = message_to_json(&kind.resource, bytes)?;
+    let tree = decode_message(&kind.resource, bytes, &kind.parts.selected)?;
+    Ok((Selectable::of(kind, &tree), Decoded::Json(json)))
+}
+
+/// Reads what observers need of a message of the stored version, and checks that the rest can be
+/// decoded.
+fn read_observed_part(
+    kind: &StoredKind,
+    bytes: &[u8],
+) -> Result<(Selectable, Decoded), StoredError> {
+    check_managed_fields(&kind.resource, bytes)?;
+    let tree = decode_message(&kind.resource, bytes, &kind.parts.observed)?;
+    Ok((Selectable::of(kind, &tree), Decoded::Part(Arc::new(tree))))
 }
 
 fn is_foreign(resource: &Resource, tree: &Value) -> bool {
@@ -397,7 +508,8 @@ fn fields_of(kind: &StoredKind, tree: &Value) -> Box<[Box<str>]> {
 }
 
 fn labels_of(tree: &Value) -> Box<[(Box<str>, Box<str>)]> {
-    let Some(labels) = tree.pointer("/metadata/labels").and_then(Value::as_object) else {
+    let labels = api_meta::tree::find(tree, "/metadata/labels");
+    let Some(labels) = labels.and_then(Value::as_object) else {
         return Box::default();
     };
     let mut all: Vec<(Box<str>, Box<str>)> = labels

@@ -1,6 +1,8 @@
 //! A kind in all its versions, stored under one prefix.
 
-use api_kinds::{Name, Resource};
+use crate::kept_tree::TreeBudget;
+use api_kinds::{Name, ObjectSchema, Resource};
+use apiserver_convert::Part;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,6 +21,36 @@ pub struct StoredKind {
     /// Selectable fields of custom resources that only other versions declare, each with one of
     /// these versions.
     pub other_fields: Vec<(Name, Arc<Resource>)>,
+    /// The parts of a stored message that single readers need.
+    pub(crate) parts: MessageParts,
+    /// The memory of the trees that entries keep.
+    pub(crate) trees: TreeBudget,
+}
+
+/// Parts of the messages of a built-in kind.
+#[derive(Clone, Debug)]
+pub(crate) struct MessageParts {
+    /// Labels and selectable fields.
+    pub(crate) selected: Part,
+    /// The object without managedFields, for observers.
+    pub(crate) observed: Part,
+}
+
+impl MessageParts {
+    fn new(resource: &Resource) -> Self {
+        let ObjectSchema::BuiltIn(message) = &resource.schema else {
+            return MessageParts {
+                selected: Part::Whole,
+                observed: Part::Whole,
+            };
+        };
+        let fields = resource.selectable_fields.iter();
+        let fields = fields.flat_map(|field| api_kinds::selectable_paths(resource, field));
+        MessageParts {
+            selected: Part::of_paths(message, fields.chain(["metadata.labels"])),
+            observed: Part::without_managed_fields(message),
+        }
+    }
 }
 
 impl StoredKind {
@@ -93,15 +125,18 @@ fn group_by_prefix(
         };
         // Resources of several groups may share a prefix: `events` are served by core and by
         // `events.k8s.io`, and stored once.
-        let kind = by_prefix
-            .entry(storage.prefix.clone())
-            .or_insert_with(|| StoredKind {
+        let kind = by_prefix.entry(storage.prefix.clone()).or_insert_with(|| {
+            let stored = find_storage_version(resources, resource);
+            StoredKind {
                 prefix: storage.prefix.clone(),
-                resource: find_storage_version(resources, resource).clone(),
+                resource: stored.clone(),
                 rows: Vec::new(),
                 owner_versions: Vec::new(),
                 other_fields: Vec::new(),
-            });
+                parts: MessageParts::new(stored),
+                trees: TreeBudget::default(),
+            }
+        });
         kind.add_row(resource);
     }
     for resource in resources {

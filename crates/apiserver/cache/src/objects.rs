@@ -17,7 +17,7 @@ impl Objects for Caches {
     ) -> Option<Arc<Value>> {
         let cache = self.find_cache(&resource.group, &resource.resource)?;
         let entry = cache.get(&cache.kind().object_key(namespace, name))?;
-        entry.decode_tree().ok().map(Arc::new)
+        entry.shared_tree().ok()
     }
 
     fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>> {
@@ -29,8 +29,7 @@ impl Objects for Caches {
         let snapshot = cache.snapshot(0);
         snapshot
             .range_entries(&prefix, "")
-            .filter_map(|e| e.decode_tree().ok())
-            .map(Arc::new)
+            .filter_map(|entry| entry.shared_tree().ok())
             .collect()
     }
 
@@ -52,13 +51,9 @@ impl Objects for Caches {
         let Some(stored) = stored else {
             return Ok(None);
         };
-        let (_, tree) = Entry::new(
-            cache.kind(),
-            &cache.kind().object_key(namespace, name),
-            &stored.value,
-            stored.revision,
-        );
-        Ok(tree)
+        let key = cache.kind().object_key(namespace, name);
+        let entry = Entry::new(cache.kind(), &key, &stored.value, stored.revision);
+        Ok(entry.decode_tree().ok())
     }
 
     fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>) {

@@ -1,7 +1,7 @@
 //! The watch cache of one stored kind.
 
 use crate::attribute::{Attribute, required_values};
-use crate::entry::Entry;
+use crate::entry::{Decoded, Entry, Form};
 use crate::history::History;
 use crate::kind::StoredKind;
 use crate::table::ObjectTable;
@@ -98,9 +98,7 @@ impl ResourceCache {
         state.watchers.close_all();
         state.closed = true;
         for entry in state.objects.values() {
-            if let (Ok(tree), false) = (entry.decode_tree(), state.observers.is_empty()) {
-                self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
-            }
+            self.notify_observers(&state.observers, ObjectEvent::Deleted, entry);
         }
         state.observers.clear();
     }
@@ -112,9 +110,16 @@ impl ResourceCache {
 
     /// Adds an object of the first list.
     pub(crate) fn insert_listed(&self, key: &str, value: &[u8], revision: i64) {
-        let (entry, _) = Entry::new(&self.kind, key, value, revision);
+        let is_observed = !self.state.lock().observers.is_empty();
+        let form = if is_observed { Form::Tree } else { Form::Json };
+        let (entry, decoded) = Entry::with_decoded(&self.kind, key, value, revision, form);
+        let entry = Arc::new(entry);
+        let observed = self.read_observed(&entry, &decoded);
         let mut state = self.state.lock();
-        state.objects.insert(Arc::new(entry));
+        state.objects.insert(entry.clone());
+        self.notify_of_write(&state.observers, &entry, observed.as_ref());
+        // Unlocked before the tree is dropped, which takes long.
+        drop(state);
     }
 
     /// Ends the first list: watches may start from its revision.
@@ -290,10 +295,8 @@ impl ResourceCache {
         // The lock is held during the replay: a change in between would reach the observer before
         // the state that it changes.
         for entry in state.objects.values() {
-            if let Ok(tree) = entry.decode_tree() {
-                observer
-                    .object_changed(&self.group_resource, &ObjectEvent::Applied(Arc::new(tree)));
-            }
+            let observers = std::slice::from_ref(&observer);
+            self.notify_observers(observers, ObjectEvent::Applied, entry);
         }
         state.observers.push(observer);
     }
@@ -308,22 +311,19 @@ impl ResourceCache {
 
     /// Applies a write; `value` is the store's.
     pub(crate) fn apply_put(&self, key: &str, value: &[u8], revision: i64) {
-        let (entry, tree) = Entry::new(&self.kind, key, value, revision);
+        let form = self.state.lock().form_of_writes();
+        let (entry, decoded) = Entry::with_decoded(&self.kind, key, value, revision, form);
         let entry = Arc::new(entry);
-        // With watchers, JSON is needed at once and by all of them. Encoding it from the decoded
-        // tree saves decoding the stored bytes again. A watcher that is added after this finds no
-        // prepared JSON, and encodes it.
-        if let Some(tree) = &tree
-            && self.state.lock().watchers.is_watched(&entry)
-        {
-            entry.prepare_json(tree);
+        // With watchers, JSON is needed at once and by all of them. A watcher that is added after
+        // this finds no prepared JSON, and encodes it.
+        if self.state.lock().watchers.is_watched(&entry) {
+            entry.prepare_json(&decoded);
         }
+        let observed = self.read_observed(&entry, &decoded);
         let mut state = self.state.lock();
         let old = state.objects.insert(entry.clone());
-        state.record_event(CacheEvent::new(revision, old.clone(), Some(entry)));
-        if let Some(tree) = tree {
-            self.notify_observers(&state.observers, ObjectEvent::Applied, || tree);
-        }
+        state.record_event(CacheEvent::new(revision, old.clone(), Some(entry.clone())));
+        self.notify_of_write(&state.observers, &entry, observed.as_ref());
         drop(state);
         self.shrink_replaced(old);
     }
@@ -336,11 +336,7 @@ impl ResourceCache {
             return;
         };
         state.record_event(CacheEvent::new(revision, Some(old.clone()), None));
-        if !state.observers.is_empty()
-            && let Ok(tree) = old.decode_tree()
-        {
-            self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
-        }
+        self.notify_observers(&state.observers, ObjectEvent::Deleted, &old);
         drop(state);
         self.shrink_replaced(Some(old));
     }
@@ -358,14 +354,43 @@ impl ResourceCache {
         &self,
         observers: &[Arc<dyn Observer>],
         event: fn(Arc<Value>) -> ObjectEvent,
-        tree: impl FnOnce() -> Value,
+        entry: &Entry,
     ) {
-        if observers.is_empty() {
-            return;
+        if !observers.is_empty()
+            && let Some(tree) = entry.decode_observed()
+        {
+            self.notify_of_tree(observers, &event(Arc::new(tree)));
         }
-        let event = event(Arc::new(tree()));
+    }
+
+    /// Returns the tree of a written object for observers, if there are any. Called without the
+    /// lock, because decoding takes longer than all that is done with it.
+    fn read_observed(&self, entry: &Entry, decoded: &Decoded) -> Option<Arc<Value>> {
+        let is_observed = !self.state.lock().observers.is_empty();
+        match decoded {
+            Decoded::Tree(tree) | Decoded::Part(tree) => Some(tree.clone()),
+            Decoded::Json(_) if is_observed => entry.decode_observed().map(Arc::new),
+            Decoded::Json(_) | Decoded::Broken => None,
+        }
+    }
+
+    /// Notifies observers of a write.
+    fn notify_of_write(
+        &self,
+        observers: &[Arc<dyn Observer>],
+        entry: &Entry,
+        observed: Option<&Arc<Value>>,
+    ) {
+        match observed {
+            Some(tree) => self.notify_of_tree(observers, &ObjectEvent::Applied(tree.clone())),
+            // An observer may have been added since.
+            None => self.notify_observers(observers, ObjectEvent::Applied, entry),
+        }
+    }
+
+    fn notify_of_tree(&self, observers: &[Arc<dyn Observer>], event: &ObjectEvent) {
         for observer in observers {
-            observer.object_changed(&self.group_resource, &event);
+            observer.object_changed(&self.group_resource, event);
         }
     }
 
@@ -383,19 +408,15 @@ impl ResourceCache {
                 .filter(|e| e.revision == modified)
                 .cloned();
             let entry = known.unwrap_or_else(|| {
-                let (entry, tree) = Entry::new(&self.kind, &key, &value, modified);
-                if let Some(tree) = tree {
-                    self.notify_observers(&state.observers, ObjectEvent::Applied, || tree);
-                }
+                let entry = Entry::new(&self.kind, &key, &value, modified);
+                self.notify_observers(&state.observers, ObjectEvent::Applied, &entry);
                 Arc::new(entry)
             });
             objects.insert(entry);
         }
         for old in state.objects.values() {
-            if objects.get(&old.key).is_none()
-                && let Ok(tree) = old.decode_tree()
-            {
-                self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
+            if objects.get(&old.key).is_none() {
+                self.notify_observers(&state.observers, ObjectEvent::Deleted, old);
             }
         }
         state.replace_objects(objects);
@@ -407,6 +428,14 @@ impl ResourceCache {
 }
 
 impl State {
+    /// Returns the form in which the next written object is needed.
+    fn form_of_writes(&self) -> Form {
+        match self.observers.is_empty() || !self.watchers.is_empty() {
+            true => Form::Json,
+            false => Form::Tree,
+        }
+    }
+
     fn add_watcher(&mut self, watcher: Watcher, is_namespaced: bool) {
         // Dropping it ends the stream. A request may hold a cache that was removed meanwhile.
         if !self.closed {

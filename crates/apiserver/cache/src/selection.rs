@@ -68,6 +68,13 @@ impl Selection {
             .matches(|field| entry.field(field).map(Cow::Borrowed))
     }
 
+    /// Returns whether the scope and one label or field decide. An index of it then holds exactly
+    /// the keys of the selected objects.
+    pub(crate) fn has_one_requirement(&self) -> bool {
+        let is_named = self.name.is_some() || self.namespace.as_deref() == Some("");
+        !is_named && self.labels.requirements.len() + self.fields.terms.len() == 1
+    }
+
     /// Returns whether the whole scope is selected.
     pub fn is_whole_scope(&self) -> bool {
         self.name.is_none()

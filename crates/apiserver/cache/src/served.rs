@@ -3,8 +3,19 @@
 use crate::kind::StoredKind;
 use crate::resource::ResourceCache;
 use api_kinds::{Name, Resource, ResourceSet};
+use indexmap::{Equivalent, IndexMap};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// Group and plural of a resource, borrowed, so that a lookup allocates nothing.
+#[derive(Hash)]
+struct ResourceKey<'a>(&'a str, &'a str);
+
+impl Equivalent<(Name, Name)> for ResourceKey<'_> {
+    fn equivalent(&self, (group, plural): &(Name, Name)) -> bool {
+        self.0 == group && self.1 == plural
+    }
+}
 
 /// The served resources with their caches. Immutable: installing or removing a resource publishes
 /// a new set, and a request works on the set with which it began.
@@ -14,8 +25,8 @@ pub struct ServedResources {
     built_in: Vec<Arc<ResourceCache>>,
     custom: BTreeMap<Name, Arc<ResourceCache>>,
     by_prefix: HashMap<Name, Arc<ResourceCache>>,
-    /// Group and plural, sorted.
-    by_resource: Vec<(Arc<Resource>, Arc<ResourceCache>)>,
+    /// By group and plural.
+    by_resource: IndexMap<(Name, Name), Arc<ResourceCache>>,
 }
 
 impl ServedResources {
@@ -34,15 +45,14 @@ impl ServedResources {
         custom: BTreeMap<Name, Arc<ResourceCache>>,
     ) -> Self {
         let all = || built_in.iter().chain(custom.values());
-        let mut by_resource: Vec<_> = all()
+        let mut by_resource = IndexMap::new();
+        for cache in all() {
             // Several versions, and sometimes two groups, share one cache.
-            .flat_map(|cache| {
-                let with_cache = |row: &Arc<Resource>| (row.clone(), cache.clone());
-                cache.kind().rows.iter().map(with_cache)
-            })
-            .collect();
-        by_resource.sort_by(|(a, _), (b, _)| resource_key(a).cmp(&resource_key(b)));
-        by_resource.dedup_by(|(a, _), (b, _)| resource_key(a) == resource_key(b));
+            for row in &cache.kind().rows {
+                let key = (row.group.clone(), row.plural.clone());
+                by_resource.entry(key).or_insert_with(|| cache.clone());
+            }
+        }
         let by_prefix = all()
             .map(|cache| (cache.kind().prefix.clone(), cache.clone()))
             .collect();
@@ -74,12 +84,7 @@ impl ServedResources {
 
     /// Returns the cache of a resource in any of its versions.
     pub fn find_cache(&self, group: &str, plural: &str) -> Option<&Arc<ResourceCache>> {
-        let key = (group, plural);
-        let at = self
-            .by_resource
-            .partition_point(|(row, _)| resource_key(row) < key);
-        let (row, cache) = self.by_resource.get(at)?;
-        (resource_key(row) == key).then_some(cache)
+        self.by_resource.get(&ResourceKey(group, plural))
     }
 
     /// Returns every cache.
@@ -96,10 +101,6 @@ impl ServedResources {
         let (prefix, name) = split_key(path, |prefix| self.by_prefix.contains_key(prefix))?;
         Some((self.by_prefix.get(prefix)?, name))
     }
-}
-
-fn resource_key(resource: &Resource) -> (&str, &str) {
-    (&resource.group, &resource.plural)
 }
 
 /// Splits a key into a known prefix and the rest.

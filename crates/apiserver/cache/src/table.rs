@@ -114,7 +114,9 @@ impl ObjectTable {
             Some((index, required)) => {
                 let keys = find_keys(index, &required.values, &scope.prefix, start);
                 let entries = keys.into_iter().filter_map(|key| self.get(&key));
-                Box::new(entries.filter(|entry| selection.matches(entry)))
+                // Comparing what the index has compared would load the labels of each object.
+                let is_selected = selection.has_one_requirement();
+                Box::new(entries.filter(move |entry| is_selected || selection.matches(entry)))
             }
             None => Box::new(self.scan_entries(selection, scope.prefix, start)),
         }

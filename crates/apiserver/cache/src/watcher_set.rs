@@ -34,6 +34,15 @@ pub(crate) struct WatcherSet {
 }
 
 impl WatcherSet {
+    /// Returns whether no watcher was ever added, or all were closed at once.
+    pub(crate) fn is_empty(&self) -> bool {
+        let maps = [&self.by_key, &self.by_namespace];
+        self.unselective.is_empty()
+            && maps.iter().all(|map| map.is_empty())
+            && self.by_field.is_empty()
+            && self.by_label.is_empty()
+    }
+
     /// Adds a watcher of a kind of namespaced or cluster scope.
     pub(crate) fn add_watcher(&mut self, watcher: Watcher, is_namespaced: bool) {
         // Events remove the closed watchers that they visit. The others would accumulate.

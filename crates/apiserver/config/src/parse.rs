@@ -1,7 +1,9 @@
 //! Parses the content of a file.
 
+use crate::error::{ConfigFileError, read_file};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::path::Path;
 
 /// Versions of the group, whose files have the same fields.
 const VERSIONS: [&str; 3] = [
@@ -29,6 +31,16 @@ pub fn parse_config<T: DeserializeOwned>(content: &[u8], kind: &str) -> Result<T
     }
     drop_nulls(&mut tree);
     serde_json::from_value(tree).map_err(|error| format!("strict decoding error: {error}"))
+}
+
+/// Reads a file of YAML or JSON of any kind.
+///
+/// # Errors
+/// The file can't be read or parsed.
+pub fn read_config(path: &Path) -> Result<Value, ConfigFileError> {
+    let parsed = api_codec::yaml::parse(&read_file(path)?);
+    let (config, _) = parsed.map_err(|e| ConfigFileError::content(path, e.to_string()))?;
+    Ok(config)
 }
 
 /// Removes fields that are null, which Go takes for absent ones.

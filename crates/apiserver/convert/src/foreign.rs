@@ -4,6 +4,7 @@ use crate::custom::coerce_converted;
 use api_kinds::{Converter, ObjectSchema, Resource};
 use api_meta::ApiError;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Converts custom resources of any version to `to`, in their order.
 ///
@@ -44,6 +45,21 @@ pub async fn convert_one(from: &Resource, to: &Resource, object: Value) -> Resul
     };
     let converted = convert_custom(&**converter, to, vec![object]).await?;
     converted.into_iter().next().ok_or_else(missing_object)
+}
+
+/// Converts an object as [`convert_one`], and copies it only if its version changes.
+///
+/// # Errors
+/// The converter fails.
+pub async fn convert_to_store<'v>(
+    from: &Resource,
+    to: &Resource,
+    object: &'v Value,
+) -> Result<Cow<'v, Value>, ApiError> {
+    if from.is_same_version(to) && from.schema.converter().is_none() {
+        return Ok(Cow::Borrowed(object));
+    }
+    convert_one(from, to, object.clone()).await.map(Cow::Owned)
 }
 
 /// Converts an object for admission. Unlike [`convert_one`], it neither prunes nor defaults a

@@ -9,11 +9,12 @@ use api_kinds::{ObjectSchema, Resource};
 use serde_json::Value;
 use std::sync::Arc;
 
+pub use api_codec::proto::Part;
 pub use custom::{coerce_changed, default_custom};
-pub use foreign::{convert_admitted, convert_custom, convert_one};
+pub use foreign::{convert_admitted, convert_custom, convert_one, convert_to_store};
 pub use stored::{
-    StoredError, decode_message, decode_stored, encode_readable, encode_stored,
-    set_resource_version, stored_message, stored_version,
+    StoredError, check_managed_fields, decode_message, decode_stored, encode_readable,
+    encode_stored, message_to_json, set_resource_version, stored_message, stored_version,
 };
 
 /// Converts an object from version `from` to version `to` of the same kind.

@@ -3,6 +3,8 @@
 
 use crate::codec;
 use crate::custom::coerce_stored;
+use api_codec::proto::Part;
+use api_codec::transcode::{self, TypeMeta};
 use api_codec::{DecodeError, Strictness, cbor, envelope, json, proto};
 use api_kinds::{CustomSchema, ObjectSchema, Resource, StorageFormat};
 use api_schema::Message;
@@ -136,12 +138,47 @@ pub fn set_resource_version(message: &[u8], revision: i64) -> Option<Vec<u8>> {
     proto::set_resource_version(message, revision)
 }
 
-/// Decodes a protobuf message of `resource`'s version; the result has `kind` and `apiVersion`.
-pub fn decode_message(resource: &Resource, bytes: &[u8]) -> Result<Value, StoredError> {
-    let missing = || StoredError(format!("{} has no protobuf encoding", resource.kind));
-    let message = resource.schema.message().ok_or_else(missing)?;
-    let object = proto::decode(message, bytes).map_err(|e| StoredError(e.to_string()))?;
+/// Decodes a part of a protobuf message of `resource`'s version; the result has `kind` and
+/// `apiVersion`.
+pub fn decode_message(
+    resource: &Resource,
+    bytes: &[u8],
+    part: &Part,
+) -> Result<Value, StoredError> {
+    let message = find_message(resource)?;
+    let object =
+        proto::decode_part(message, bytes, part).map_err(|e| StoredError(e.to_string()))?;
     Ok(with_type_meta(resource, object))
+}
+
+/// Checks the part of a protobuf message that is not decoded for observers.
+///
+/// # Errors
+/// The managedFields of the message can't be decoded.
+pub fn check_managed_fields(resource: &Resource, bytes: &[u8]) -> Result<(), StoredError> {
+    let path = ["metadata", "managedFields"];
+    transcode::check_member(find_message(resource)?, bytes, &path)
+        .map_err(|e| StoredError(e.to_string()))
+}
+
+/// Returns a protobuf message of `resource`'s version in JSON, as [`codec::encode_json`] does for
+/// its tree.
+pub fn message_to_json(resource: &Resource, bytes: &[u8]) -> Result<Vec<u8>, StoredError> {
+    let message = find_message(resource)?;
+    let type_meta = TypeMeta {
+        kind: &resource.kind,
+        api_version: &resource.api_version(),
+    };
+    // JSON repeats the names of fields; more than twice the bytes is rare.
+    let mut json = Vec::with_capacity(2 * bytes.len() + 64);
+    transcode::write_json(message, bytes, type_meta, &mut json)
+        .map_err(|e| StoredError(e.to_string()))?;
+    Ok(json)
+}
+
+fn find_message(resource: &Resource) -> Result<&'static Message, StoredError> {
+    let missing = || StoredError(format!("{} has no protobuf encoding", resource.kind));
+    resource.schema.message().ok_or_else(missing)
 }
 
 /// Encodes an object of `resource`'s version, which is the storage version.

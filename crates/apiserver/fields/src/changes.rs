@@ -3,13 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use crate::compare::compare_objects;
+use crate::compare::compare_without;
 use crate::managers::{Entry, Identity};
 use crate::reconcile::reconcile_set;
 use crate::set::FieldSet;
 use crate::shape::Shape;
 use crate::versions::ConversionRequest;
-use crate::writer::{Writer, build_default_object, strip_ignored_fields};
+use crate::writer::{Writer, build_default_object};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -41,6 +41,11 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
+    /// Removes the changes in a version and returns them.
+    pub(crate) fn take(&mut self, api_version: &str) -> Option<VersionChanges> {
+        self.by_version.remove(api_version)
+    }
+
     /// Returns the changes in a version.
     pub(crate) fn find(&self, api_version: &str) -> Option<&VersionChanges> {
         self.by_version.get(api_version)
@@ -73,13 +78,10 @@ pub(crate) fn compare_versions(
             None => Cow::Owned(build_default_object(schema)),
         };
         let after = writer.convert(new, writer.api_version, version)?;
-        let difference = compare_objects(
-            Shape::of_object(schema),
-            &strip_ignored_fields(writer, &before),
-            &strip_ignored_fields(writer, &after),
-        );
+        let shape = Shape::of_object(schema);
+        let difference = compare_without(writer.ignored_paths(), shape, &before, &after);
         let changes = VersionChanges {
-            changed: difference.changed_paths(),
+            changed: difference.added.union(&difference.modified),
             removed: difference.removed,
         };
         by_version.insert(version.to_owned(), changes);

@@ -2,7 +2,7 @@
 
 use crate::set::FieldSet;
 use api_meta::Meta;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 /// Maximum number of update entries; older ones are merged into one.
@@ -68,13 +68,20 @@ pub(crate) fn read_entries(object: &Value) -> Vec<Entry> {
 /// # Errors
 /// An entry is one that upstream's decoder rejects; the error says why.
 pub(crate) fn decode_entries(object: &Value) -> Result<Vec<Entry>, String> {
+    let list = list_sent(object).unwrap_or_default();
+    let problem = |(i, value)| find_entry_problem(value, i);
+    match list.iter().enumerate().find_map(problem) {
+        Some(problem) => Err(problem),
+        None => Ok(read_owners(object)),
+    }
+}
+
+/// Reads the entries of a stored object. Of several entries of one owner, the last one counts.
+pub(crate) fn read_owners(object: &Value) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     // A client may send many thousands of entries.
     let mut position_of: HashMap<Identity, usize> = HashMap::new();
-    for (i, value) in list_sent(object).unwrap_or_default().iter().enumerate() {
-        if let Some(problem) = find_entry_problem(value, i) {
-            return Err(problem);
-        }
+    for value in list_sent(object).unwrap_or_default() {
         let entry = parse_entry(value);
         let at = *position_of
             .entry(entry.identity.owner())
@@ -84,7 +91,7 @@ pub(crate) fn decode_entries(object: &Value) -> Result<Vec<Entry>, String> {
             None => entries.push(entry),
         }
     }
-    Ok(entries)
+    entries
 }
 
 /// Checks the managed fields of an object that a webhook or a policy has changed.
@@ -126,6 +133,11 @@ pub(crate) fn requests_reset(object: &Value) -> bool {
     }
 }
 
+/// Returns whether two objects have the same entries, in the same form.
+pub(crate) fn have_same_entries(old: &Value, new: &Value) -> bool {
+    list_sent(old) == list_sent(new)
+}
+
 fn list_sent(object: &Value) -> Option<&[Value]> {
     let list = object.metadata()?.get("managedFields")?.as_array()?;
     Some(list.as_slice())
@@ -160,7 +172,7 @@ pub(crate) fn write_entries(object: &mut Value, mut entries: Vec<Entry>) {
         object.metadata_mut().remove("managedFields");
         return;
     }
-    let list: Vec<Value> = entries.iter().map(to_json).collect();
+    let list: Vec<Value> = entries.into_iter().map(to_json).collect();
     object
         .metadata_mut()
         .insert("managedFields".into(), list.into());
@@ -208,27 +220,28 @@ pub(crate) fn cap_updates(entries: &mut Vec<Entry>) {
     *entries = kept;
 }
 
-fn to_json(entry: &Entry) -> Value {
-    let Identity {
-        manager,
-        operation,
-        api_version,
-        subresource,
-    } = &entry.identity;
-    let mut out = json!({"manager": manager, "operation": operation, "apiVersion": api_version, "fieldsType": "FieldsV1",
-        "fieldsV1": entry.fields.to_json()});
+fn to_json(entry: Entry) -> Value {
+    let identity = entry.identity;
+    let mut members = Map::new();
+    let mut add = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));
+    add("manager", identity.manager.into());
+    add("operation", identity.operation.into());
+    add("apiVersion", identity.api_version.into());
+    add("fieldsType", "FieldsV1".into());
+    add("fieldsV1", entry.fields.to_json());
     if !entry.time.is_empty() {
-        out["time"] = entry.time.clone().into();
+        add("time", entry.time.into());
     }
-    if !subresource.is_empty() {
-        out["subresource"] = subresource.clone().into();
+    if !identity.subresource.is_empty() {
+        add("subresource", identity.subresource.into());
     }
-    out
+    Value::Object(members)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn update(n: usize, version: String) -> Entry {
         let field = format!("f:x{n}");

@@ -1,7 +1,7 @@
 //! Sets of field paths.
 
 use crate::path::Step;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A set of paths as a tree: a node is a member itself, has children, or both.
@@ -26,29 +26,71 @@ impl FieldSet {
         }
     }
 
-    /// Returns the union.
+    /// Returns a node that is a member without children.
+    pub(crate) fn leaf() -> Self {
+        FieldSet {
+            member: true,
+            children: BTreeMap::new(),
+        }
+    }
+
+    /// Adds all paths of a set below a path.
+    pub(crate) fn insert_set(&mut self, path: &[Step], set: FieldSet) {
+        match path {
+            [] => *self = set.union(self),
+            [first, rest @ ..] => {
+                let child = self.children.entry(first.clone()).or_default();
+                child.insert_set(rest, set);
+            }
+        }
+    }
+
+    /// Removes a path and everything below it. Nodes that held nothing else are removed, too.
+    pub(crate) fn remove(&mut self, path: &[Step]) {
+        let [first, rest @ ..] = path else {
+            *self = FieldSet::default();
+            return;
+        };
+        if let Some(child) = self.children.get_mut(first) {
+            child.remove(rest);
+            if child.is_empty() {
+                self.children.remove(first);
+            }
+        }
+    }
+
+    /// Returns the union. The cost depends on the other set only.
     pub(crate) fn union(mut self, other: &FieldSet) -> FieldSet {
+        self.add_all(other);
+        self
+    }
+
+    fn add_all(&mut self, other: &FieldSet) {
         self.member |= other.member;
         for (step, theirs) in &other.children {
-            let ours = self.children.remove(step).unwrap_or_default();
-            self.children.insert(step.clone(), ours.union(theirs));
+            match self.children.get_mut(step) {
+                Some(ours) => ours.add_all(theirs),
+                None => drop(self.children.insert(step.clone(), theirs.clone())),
+            }
         }
-        self
     }
 
     /// Returns the paths of this set that are not in `other`.
     pub(crate) fn difference(&self, other: &FieldSet) -> FieldSet {
-        let keep = |(step, ours): (&Step, &FieldSet)| {
-            let left = match other.children.get(step) {
-                Some(theirs) => ours.difference(theirs),
-                None => ours.clone(),
-            };
-            (!left.is_empty()).then(|| (step.clone(), left))
-        };
-        FieldSet {
-            member: self.member && !other.member,
-            children: self.children.iter().filter_map(keep).collect(),
-        }
+        let mut left = self.clone();
+        left.subtract(other);
+        left
+    }
+
+    /// Removes the paths of `other`. The cost depends on this set only.
+    pub(crate) fn subtract(&mut self, other: &FieldSet) {
+        self.member &= !other.member;
+        self.children.retain(|step, ours| {
+            if let Some(theirs) = other.children.get(step) {
+                ours.subtract(theirs);
+            }
+            !ours.is_empty()
+        });
     }
 
     /// Returns the intersection.
@@ -84,17 +126,13 @@ impl FieldSet {
 
     /// Encodes the set as `FieldsV1`.
     pub fn to_json(&self) -> Value {
-        let mut map = Map::new();
         // A leaf needs no mark: an empty map already means that the path itself is owned.
-        if self.member && !self.children.is_empty() {
-            map.insert(".".into(), json!({}));
-        }
-        map.extend(
-            self.children
-                .iter()
-                .map(|(step, child)| (step.to_text(), child.to_json())),
-        );
-        Value::Object(map)
+        let is_marked = self.member && !self.children.is_empty();
+        let mark = is_marked.then(|| (".".to_owned(), json!({})));
+        let children = self.children.iter();
+        let children = children.map(|(step, child)| (step.to_text(), child.to_json()));
+        // Collected at once, since the steps are sorted: inserting each would search its place.
+        Value::Object(mark.into_iter().chain(children).collect())
     }
 
     /// Decodes `FieldsV1`; omits what can't be decoded.

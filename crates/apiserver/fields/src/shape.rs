@@ -4,7 +4,8 @@ use crate::path::Step;
 use api_kinds::ObjectSchema;
 use api_schema::{Field, ListKind, Message, Shape as Encoding, Type, schema};
 use api_structural::{ListKind as CustomList, MapKind, Schema, ValueType};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::borrow::Cow;
 
 const METADATA: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
@@ -175,25 +176,21 @@ impl<'s> Shape<'s> {
                 // Keys with a default may be absent, for example the protocol of a port.
                 let default =
                     |key: &str| serde_json::from_str(ty.message()?.field(key)?.default).ok();
-                let value = |key: &str| element.get(key).cloned().or_else(|| default(key));
-                let held: Map<String, Value> = keys
-                    .iter()
-                    .filter_map(|key| Some(((*key).to_owned(), value(key)?)))
-                    .collect();
-                Step::Key(Value::Object(held).to_string())
+                let value = |key: &'s str| {
+                    let held = element.get(key).map(Cow::Borrowed);
+                    Some((key, held.or_else(|| default(key).map(Cow::Owned))?))
+                };
+                Step::Key(write_keys(keys.iter().filter_map(|key| value(key))))
             }
             Shape::CustomList(schema) => {
                 let items = schema.items.as_deref();
-                let default = |key: &str| {
-                    let property = items?.property(key)?;
-                    Some(Value::clone(property.default.as_deref()?))
+                let default = |key: &str| items?.property(key)?.default.as_deref();
+                let value = |key: &'s str| {
+                    let held = element.get(key).or_else(|| default(key))?;
+                    Some((key, Cow::Borrowed(held)))
                 };
-                let value = |key: &str| element.get(key).cloned().or_else(|| default(key));
                 let keys = schema.map_keys().iter();
-                let held: Map<String, Value> = keys
-                    .filter_map(|key| Some((key.to_string(), value(key)?)))
-                    .collect();
-                Step::Key(Value::Object(held).to_string())
+                Step::Key(write_keys(keys.filter_map(|key| value(key))))
             }
             // Elements of a set have no key: the value itself identifies them.
             _ => Step::Value(element.to_string()),
@@ -216,6 +213,42 @@ impl<'s> Shape<'s> {
                 | Shape::Deduced
         )
     }
+}
+
+/// Writes the keys of an element as `Value` writes an object of them, without building it: this is
+/// done for each element of each list of a write.
+fn write_keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> String {
+    let mut keys: Vec<(&str, Cow<'_, Value>)> = keys.collect();
+    keys.sort_by_key(|(key, _)| *key);
+    keys.dedup_by_key(|(key, _)| *key);
+    // Enough for nearly all keys: a name, or a port with its protocol.
+    let mut text = String::with_capacity(64);
+    text.push('{');
+    for (key, value) in &keys {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        push_string(&mut text, key);
+        text.push(':');
+        match value.as_ref() {
+            Value::String(value) => push_string(&mut text, value),
+            value => text.push_str(&value.to_string()),
+        }
+    }
+    text.push('}');
+    text
+}
+
+/// Appends a JSON string.
+fn push_string(text: &mut String, value: &str) {
+    let is_special = |byte: u8| matches!(byte, b'"' | b'\\' | 0..b' ');
+    if value.bytes().any(is_special) {
+        text.push_str(&Value::from(value).to_string());
+        return;
+    }
+    text.push('"');
+    text.push_str(value);
+    text.push('"');
 }
 
 #[cfg(test)]
@@ -276,5 +309,23 @@ mod tests {
         let schema = schema();
         let keyed = Shape::of_object(&schema).member("spec").member("keyed");
         assert_eq!(keyed.step(&json!({})), Step::Key(r#"{"k":"d"}"#.to_owned()));
+    }
+
+    #[test]
+    fn step_of_an_element_is_the_object_of_its_keys() {
+        let keys = [
+            json!({"b": 1, "a": "x"}),
+            json!({"a": "x\"\\\n\u{1}ü", "b": null}),
+            json!({"a\"": true}),
+            json!({"a": {"d": 1, "c": [1.5, -2]}}),
+            json!({}),
+        ];
+        for keys in keys {
+            let members = keys.as_object().unwrap();
+            // The order of the keys in the schema is another one.
+            let reversed = members.iter().rev();
+            let written = write_keys(reversed.map(|(key, value)| (&**key, Cow::Borrowed(value))));
+            assert_eq!(written, keys.to_string());
+        }
     }
 }

@@ -27,11 +27,11 @@ pub fn track_update(
     update_entries(writer, &mut entries);
     // Apply and update of one manager are different owners.
     let identity = writer.identity(managers::UPDATE);
-    let changes = compare_versions(writer, &entries, &identity, old, new)?;
+    let mut changes = compare_versions(writer, &entries, &identity, old, new)?;
     take_from_others(&mut entries, &identity, &changes);
-    if let Some(own) = changes.find(writer.api_version) {
+    if let Some(own) = changes.take(writer.api_version) {
         give_ownership(&mut entries, identity, writer.now, |fields| {
-            fields.difference(&own.removed).union(&own.changed)
+            own.changed.union(&fields.difference(&own.removed))
         });
     }
     managers::cap_updates(&mut entries);
@@ -49,6 +49,10 @@ fn find_owners(writer: &Writer<'_>, old: Option<&Value>, new: &Value) -> Vec<Ent
     if managers::requests_reset(new) {
         return Vec::new();
     }
+    // Patches and most updates send the stored owners, which need no check.
+    if old.is_some_and(|old| managers::have_same_entries(old, new)) {
+        return managers::read_owners(new);
+    }
     match managers::decode_entries(new) {
         Ok(sent) if !sent.is_empty() => sent,
         // A client that drops managedFields, or breaks them, keeps the stored owners.
@@ -65,8 +69,8 @@ pub(crate) fn take_from_others(entries: &mut [Entry], identity: &Identity, chang
         if let Some(all) = changes.find(&entry.identity.api_version) {
             // Removed fields have no owner any more. The cost depends on the entry's fields only,
             // not on those of the object: a client may send many thousands of entries.
-            entry.fields = entry.fields.difference(&all.changed);
-            entry.fields = entry.fields.difference(&all.removed);
+            entry.fields.subtract(&all.changed);
+            entry.fields.subtract(&all.removed);
         }
     }
 }
@@ -192,6 +196,31 @@ mod tests {
             entries[1]["fieldsV1"],
             json!({"f:spec": {"f:nested": {"f:c": {}}}})
         );
+    }
+
+    #[test]
+    fn repeated_entries_of_a_stored_owner_become_the_last_one() {
+        let entry = |field: &str| {
+            json!({"manager": "m", "operation": "Update", "apiVersion": "v1",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {field: {}}}})
+        };
+        let old = json!({"metadata": {"name": "a", "managedFields": [entry("f:x"), entry("f:y")]},
+            "data": {"x": "1", "y": "1"}});
+        let mut new = old.clone();
+        new["data"]["x"] = "2".into();
+        track_update(
+            &writer("other", "2026-01-01T00:00:00Z"),
+            Some(&old),
+            &mut new,
+        )
+        .unwrap();
+        let entries = new["metadata"]["managedFields"].as_array().unwrap();
+        let owners: Vec<_> = entries
+            .iter()
+            .map(|entry| (&entry["manager"], &entry["fieldsV1"]["f:data"]))
+            .collect();
+        let (x, y) = (json!({"f:x": {}}), json!({"f:y": {}}));
+        assert_eq!(owners, [(&json!("m"), &y), (&json!("other"), &x)]);
     }
 
     #[test]

@@ -70,43 +70,40 @@ pub(crate) fn build_default_object(schema: &ObjectSchema) -> Value {
     }
 }
 
+/// Fields that the server sets: upstream's strip set. The first two are in every write, so they say
+/// nothing about ownership.
+const SYSTEM_FIELDS: [&str; 11] = [
+    "apiVersion",
+    "kind",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.creationTimestamp",
+    "metadata.selfLink",
+    "metadata.uid",
+    "metadata.generation",
+    "metadata.managedFields",
+    "metadata.resourceVersion",
+    "metadata.clusterName",
+];
+
+impl<'a> Writer<'a> {
+    /// Returns the paths that this kind of write does not set, or that no manager can own.
+    pub(crate) fn ignored_paths(&self) -> impl Iterator<Item = &'a str> {
+        SYSTEM_FIELDS
+            .into_iter()
+            .chain(self.ignored.iter().copied())
+    }
+}
+
 /// Returns the object without the fields that this kind of write does not set.
 pub(crate) fn strip_ignored_fields(writer: &Writer<'_>, object: &Value) -> Value {
-    let mut object = strip_system_fields(object);
-    for path in writer.ignored {
+    let mut object = object.clone();
+    for path in writer.ignored_paths() {
         let (parents, field) = path.rsplit_once('.').unwrap_or(("", path));
         let mut names = parents.split('.').filter(|name| !name.is_empty());
         let parent = names.try_fold(&mut object, |at, name| at.get_mut(name));
         if let Some(map) = parent.and_then(Value::as_object_mut) {
             map.remove(field);
-        }
-    }
-    object
-}
-
-/// Returns the object without the fields that no manager can own.
-fn strip_system_fields(object: &Value) -> Value {
-    // Fields that the server sets: upstream's strip set.
-    const OF_METADATA: [&str; 9] = [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-        "clusterName",
-    ];
-    let mut object = object.clone();
-    if let Some(map) = object.as_object_mut() {
-        // Every write names them, so that they say nothing about ownership.
-        map.remove("apiVersion");
-        map.remove("kind");
-        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-            for field in OF_METADATA {
-                metadata.remove(field);
-            }
         }
     }
     object

@@ -15,7 +15,7 @@ use api_meta::{ApiError, Cause, Meta, Reason};
 use api_patch::json_patch;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use apiserver_webhook::{
-    GroupVersionResource, ReviewTarget, bound_mutation, convert_back, with_type,
+    GroupVersionKind, GroupVersionResource, ReviewTarget, bound_mutation, convert_back, with_type,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -370,21 +370,19 @@ impl Pass<'_> {
         mutation: &Mutation,
         versioned: &Versioned,
     ) -> Result<(Value, Option<String>), String> {
-        if self.lookup.attributes.operation == Operation::Connect {
-            // The options of a connection are not read from the object.
-            let why = "a mutation of the options of a connection is not supported";
-            return Err(why.to_owned());
-        }
         let (setup, subresource) = (self.setup, self.lookup.attributes.subresource);
         // Copies of a large object take time that the cost of the expression does not count.
         self.allowance
             .charge_total(count_values(&versioned.object))?;
         let input = build_input(&self.user_check, &self.namespace, versioned, invocation);
-        let (policy, resource) = (&invocation.policy, &invocation.target.0);
+        let (policy, (resource, kind)) = (&invocation.policy, &invocation.target);
+        // Options of a connection have no schema in OpenAPI, by which upstream merges.
+        let is_mergeable = self.lookup.attributes.operation != Operation::Connect;
         let evaluation = |allowance: &mut Allowance| {
             let patch = policy.compute_patch(mutation, &input, allowance)?;
             let before = &versioned.canonical;
             let mut object = match patch {
+                Patch::Partial(_) if !is_mergeable => return Err(untyped_error(kind)),
                 Patch::Partial(partial) => {
                     merge_partial(setup, resource, subresource, before, partial)
                         .map_err(|why| format!("error applying patch: {why}"))?
@@ -434,6 +432,16 @@ fn build_input<'v>(
         check: check.clone(),
         resource: request_resource(&versioned.request),
     }
+}
+
+fn untyped_error(kind: &GroupVersionKind) -> String {
+    let (version, kind) = (kind.api_version(), &kind.kind);
+    // Upstream writes the core group as an empty name.
+    let slash = if version.contains('/') { "" } else { "/" };
+    format!(
+        "error applying patch: failed to convert patch object to typed object: \
+         no corresponding type for {slash}{version}, Kind={kind}"
+    )
 }
 
 fn merge_partial(

@@ -10,7 +10,7 @@ use crate::strategy::{
 };
 use crate::write::Write;
 use api_meta::{ApiError, Meta, Reason};
-use apiserver_convert::{convert_one, encode_readable};
+use apiserver_convert::{convert_to_store, encode_readable};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -28,19 +28,19 @@ impl Registry {
         check_identity(write, &object)?;
         meta::set_system_metadata(&mut object, &write.namespace)?;
         default_object(write, &mut object);
-        prepare_create(write, &mut object);
+        prepare_create(&self.options.disabled_fields, write, &mut object);
         // An apply has merged the ownership already. Tracking it again would record an update.
         if !write.applies {
             remove_duplicate_owners(write, Stage::Request, &mut object);
             self.track_fields(write, None, &mut object).await;
         }
         let name = object.name().to_owned();
-        let mut object = self.admit_create(write, &name, object).await?;
+        let mut object = Box::pin(self.admit_create(write, &name, object)).await?;
         remove_duplicate_owners(write, Stage::Admitted, &mut object);
         let is_generated = !object.meta_str("generateName").is_empty();
         let created = match is_generated && object.name().is_empty() {
-            true => self.create_with_new_name(write, object).await,
-            false => self.create_admitted(write, object).await,
+            true => Box::pin(self.create_with_new_name(write, object)).await,
+            false => Box::pin(self.create_admitted(write, object)).await,
         };
         created.map_err(|error| match error.reason {
             Reason::AlreadyExists if is_generated => no_free_name(error),
@@ -80,7 +80,7 @@ impl Registry {
         let name = object.name().to_owned();
         // Admission may add fields, so defaults and the strategy are applied again.
         default_object(write, &mut object);
-        prepare_create(write, &mut object);
+        prepare_create(&self.options.disabled_fields, write, &mut object);
         // After admission, which may change a Service, and before validation, which checks its
         // addresses.
         let allocation = self
@@ -88,7 +88,7 @@ impl Registry {
             .services
             .allocate_for(self, write, &mut object, None)
             .await?;
-        let done = self.insert_object(write, &name, object).await;
+        let done = Box::pin(self.insert_object(write, &name, object)).await;
         self.settle_allocation(allocation, done.is_ok() && !write.dry_run)
             .await;
         done
@@ -125,7 +125,7 @@ impl Registry {
         let cache = self.write_cache(write)?;
         let kind = cache.kind();
         // Also of a dry run: a conversion that fails would fail the real create.
-        let converted = convert_one(&write.resource, &kind.resource, object.clone()).await?;
+        let converted = convert_to_store(&write.resource, &kind.resource, &object).await?;
         let stored =
             encode_readable(&kind.resource, &converted).map_err(|e| unreadable_error(&e))?;
         // Nothing is written, so the cache has to show whether the name exists. It may lag behind,

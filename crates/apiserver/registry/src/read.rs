@@ -219,7 +219,7 @@ impl Registry {
                 };
                 from = format!("{key}\0");
                 let name = key.get(root.len()..).unwrap_or_default();
-                let entry = Entry::new(cache.kind(), name, &item.value, item.revision).0;
+                let entry = Entry::new(cache.kind(), name, &item.value, item.revision);
                 // A selector may reject almost all of a large range.
                 if query.selection.matches(&entry) {
                     entries.push(Arc::new(entry));
@@ -255,21 +255,10 @@ impl Registry {
             return Ok(None);
         };
         let kind = self.write_cache(write)?.kind().clone();
-        let (entry, tree) = Entry::new(
-            &kind,
-            &kind.object_key(&write.namespace, name),
-            &stored.value,
-            stored.revision,
-        );
-        match tree {
-            Some(tree) => Ok(Some((
-                convert_one(&kind.resource, &write.resource, tree).await?,
-                stored.revision,
-            ))),
-            None => entry
-                .decode_tree()
-                .map(|tree| Some((tree, stored.revision))),
-        }
+        let object_key = kind.object_key(&write.namespace, name);
+        let tree = Entry::new(&kind, &object_key, &stored.value, stored.revision).decode_tree()?;
+        let tree = convert_one(&kind.resource, &write.resource, tree).await?;
+        Ok(Some((tree, stored.revision)))
     }
 }
 

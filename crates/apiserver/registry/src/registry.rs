@@ -6,6 +6,7 @@ use crate::step_metrics::{ADMISSION, Step, StepLabels, StepMetrics};
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::ApiError;
+use api_strategy::DisabledFields;
 use apiserver_authn::TokenIssuer;
 use apiserver_cache::{Caches, ResourceCache};
 use apiserver_request::{Admission, AdmissionRequest};
@@ -23,6 +24,8 @@ pub struct RegistryOptions {
     pub tokens: Option<Arc<TokenIssuer>>,
     /// Allocators of cluster IPs and node ports.
     pub services: Allocators,
+    /// Fields of features that are turned off.
+    pub disabled_fields: DisabledFields,
 }
 
 /// Reads and writes of all kinds.

@@ -7,6 +7,7 @@
 use crate::write::{Write, kind_of};
 use api_kinds::{CustomSchema, ObjectSchema, find_rule_version};
 use api_meta::Kind;
+use api_strategy::DisabledFields;
 use api_validation::{CustomOutcome, CustomRules, FieldError};
 use apiserver_convert::{coerce_changed, convert_object};
 use apiserver_request::User;
@@ -51,24 +52,35 @@ pub(crate) fn default_object(write: &Write, object: &mut Value) {
 }
 
 /// Prepares a new object.
-pub(crate) fn prepare_create(write: &Write, object: &mut Value) {
+pub(crate) fn prepare_create(disabled: &DisabledFields, write: &Write, object: &mut Value) {
     if write.resource.is_custom() {
         api_strategy::custom::prepare_create(has_status(write), object);
     } else {
         change_as_rule_version(write, object, |object| {
-            api_strategy::prepare_create(rule_kind(write), object);
+            let kind = rule_kind(write);
+            // First: the class of a pod depends on its fields.
+            disabled.drop_from(kind, object, None);
+            api_strategy::prepare_create(kind, object);
         });
     }
 }
 
 /// Prepares a changed object.
-pub(crate) fn prepare_update(write: &Write, subresource: &str, new: &mut Value, old: &Value) {
+pub(crate) fn prepare_update(
+    disabled: &DisabledFields,
+    write: &Write,
+    subresource: &str,
+    new: &mut Value,
+    old: &Value,
+) {
     if write.resource.is_custom() {
         api_strategy::custom::prepare_update(has_status(write), subresource, new, old);
     } else {
         let old = as_rule_version(write, old);
         change_as_rule_version(write, new, |new| {
-            api_strategy::prepare_update(rule_kind(write), subresource, new, &old);
+            let kind = rule_kind(write);
+            disabled.drop_from(kind, new, Some(&old));
+            api_strategy::prepare_update(kind, subresource, new, &old);
         });
     }
 }
@@ -131,6 +143,7 @@ pub(crate) async fn validate_create(write: &mut Write, object: &Value) -> Vec<Fi
 
 /// Validates a changed object.
 pub(crate) async fn validate_update(
+    disabled: &DisabledFields,
     write: &mut Write,
     subresource: &str,
     new: &Value,
@@ -147,7 +160,15 @@ pub(crate) async fn validate_update(
         }
         ObjectSchema::BuiltIn(_) => {
             let (new, old) = (as_rule_version(write, new), as_rule_version(write, old));
-            api_validation::validate_update(rule_kind(write), subresource, &new, &old)
+            let kind = rule_kind(write);
+            let is_resize = (kind.group, kind.kind, subresource) == ("", "Pod", "resize");
+            if is_resize
+                && !disabled.allows_pod_level_resize()
+                && let Some(error) = api_validation::find_disabled_resize(&new, &old)
+            {
+                return vec![error];
+            }
+            api_validation::validate_update(kind, subresource, &new, &old)
         }
     }
 }

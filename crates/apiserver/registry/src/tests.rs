@@ -16,6 +16,7 @@ use crate::{
 };
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta};
+use api_strategy::DisabledFields;
 use apiserver_cache::Caches;
 use apiserver_request::Admission;
 use apiserver_storage::{Store, StoreConfig};
@@ -37,6 +38,14 @@ async fn start_cluster() -> Cluster {
 }
 
 async fn start_with(etcd: FakeEtcd, admission: Vec<Arc<dyn Admission>>) -> Cluster {
+    start_without(DisabledFields::default(), etcd, admission).await
+}
+
+async fn start_without(
+    disabled_fields: DisabledFields,
+    etcd: FakeEtcd,
+    admission: Vec<Arc<dyn Admission>>,
+) -> Cluster {
     let store = Store::new(&StoreConfig {
         servers: vec![etcd.url().to_owned()],
         ..StoreConfig::default()
@@ -54,6 +63,7 @@ async fn start_with(etcd: FakeEtcd, admission: Vec<Arc<dyn Admission>>) -> Clust
         admission,
         tokens: None,
         services: Allocators::new(services),
+        disabled_fields,
     };
     Cluster {
         registry: Registry::new(store, caches, options),

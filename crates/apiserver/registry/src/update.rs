@@ -16,7 +16,7 @@ use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Meta, Reason};
 use apiserver_cache::{Entry, convert_entry};
-use apiserver_convert::{codec, convert_one, encode_readable};
+use apiserver_convert::{codec, convert_to_store, encode_readable};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use async_trait::async_trait;
@@ -181,7 +181,7 @@ impl Registry {
         // Before defaulting and validation, which compare immutable metadata with the old object.
         meta::carry_over(&mut new, &old);
         if update.mode.is_checked() {
-            new = self.prepare_checked(write, update, new, &old).await?;
+            new = self.prepare_checked(write, update, new, &mut old).await?;
         }
         let allocation = self
             .options
@@ -212,10 +212,12 @@ impl Registry {
         write: &mut Write,
         update: &Update<'_>,
         mut new: Value,
-        old: &Value,
+        old: &mut Value,
     ) -> Result<Value, ApiError> {
         default_object(write, &mut new);
-        prepare_update(write, update.mode.subresource(write), &mut new, old);
+        let disabled = &self.options.disabled_fields;
+        let subresource = update.mode.subresource(write);
+        prepare_update(disabled, write, subresource, &mut new, old);
         as_stored(write, &mut new);
         // As upstream, the duplicates of a patch are found after admission only.
         if update.replaces {
@@ -230,7 +232,8 @@ impl Registry {
         if rewritten {
             // A webhook may change any field, also those that only the server sets.
             meta::carry_over(&mut new, old);
-            prepare_update(write, update.mode.subresource(write), &mut new, old);
+            let subresource = update.mode.subresource(write);
+            prepare_update(disabled, write, subresource, &mut new, old);
         }
         // Plugins may write explicit zero values, which must not count as a change.
         codec::canonicalize(&write.resource.schema, &mut new);
@@ -238,30 +241,31 @@ impl Registry {
         Ok(new)
     }
 
-    /// Returns the object, and whether a webhook has changed it.
+    /// Returns the object, and whether a webhook has changed it. After an error, `old` is null.
     async fn admit_update(
         &self,
         write: &mut Write,
         mode: Mode,
         mut new: Value,
-        old: &Value,
+        old: &mut Value,
     ) -> Result<(Value, bool), ApiError> {
         let name = write.name.clone();
         let scales = mode == Mode::Scale;
-        let (object, old) = if scales {
+        let (object, former) = if scales {
             (
                 scale_of(&write.resource, &new),
                 scale_of(&write.resource, old),
             )
         } else {
-            (new.take(), old.clone())
+            (new.take(), old.take())
         };
-        let mut request = write.admission_request(Operation::Update, &name, object, Some(old));
+        let mut request = write.admission_request(Operation::Update, &name, object, Some(former));
         self.run_mutating(&mut request).await?;
         let rewritten = request.reinvocation.is_requested();
-        let (object, warnings) = (request.object, request.warnings);
-        write.warnings.extend(warnings);
+        let (object, admitted_old) = (request.object, request.old);
+        write.warnings.extend(request.warnings);
         if !scales {
+            *old = admitted_old.ok_or_else(lost_old_object)?;
             return Ok((object, rewritten));
         }
         if rewritten {
@@ -270,28 +274,33 @@ impl Registry {
         Ok((new, rewritten))
     }
 
+    /// Runs the validating plugins; returns the object. After an error, `old` is null.
     async fn validate_admission(
         &self,
         write: &mut Write,
         mode: Mode,
         mut new: Value,
-        old: &Value,
+        old: &mut Value,
     ) -> Result<Value, ApiError> {
         let name = write.name.clone();
         let scales = mode == Mode::Scale;
-        let (object, old) = if scales {
+        let (object, former) = if scales {
             (
                 scale_of(&write.resource, &new),
                 scale_of(&write.resource, old),
             )
         } else {
-            (new.take(), old.clone())
+            (new.take(), old.take())
         };
-        let request = write.admission_request(Operation::Update, &name, object, Some(old));
+        let request = write.admission_request(Operation::Update, &name, object, Some(former));
         self.run_validating(&request).await?;
-        let (object, warnings) = (request.object, request.warnings);
-        write.warnings.extend(warnings);
-        Ok(if scales { new } else { object })
+        let (object, admitted_old) = (request.object, request.old);
+        write.warnings.extend(request.warnings);
+        if scales {
+            return Ok(new);
+        }
+        *old = admitted_old.ok_or_else(lost_old_object)?;
+        Ok(object)
     }
 
     async fn compare_and_swap(
@@ -299,20 +308,20 @@ impl Registry {
         write: &mut Write,
         update: &Update<'_>,
         key: &str,
-        new: Value,
-        old: Value,
+        mut new: Value,
+        mut old: Value,
         revision: i64,
     ) -> Result<Outcome, ApiError> {
         let name = write.name.clone();
-        let mut new = new;
         if update.mode.is_checked() {
             let subresource = update.mode.subresource(write).to_owned();
-            let mut errors = validate_update(write, &subresource, &new, &old).await;
+            let disabled = &self.options.disabled_fields;
+            let mut errors = validate_update(disabled, write, &subresource, &new, &old).await;
             errors.extend(self.check_admin_access(write, &new, Some(&old)));
             write.reject_invalid(&name, errors)?;
             add_object_warnings(write, &subresource, &new, Some(&old));
             new = self
-                .validate_admission(write, update.mode, new, &old)
+                .validate_admission(write, update.mode, new, &mut old)
                 .await?;
         }
         meta::set_revision(&mut new, revision);
@@ -341,11 +350,7 @@ impl Registry {
         let Some(stored) = stored.map_err(|e| store_error(&e))? else {
             return Ok(false);
         };
-        Ok(
-            Entry::new(kind, &object_key, &stored.value, stored.revision)
-                .0
-                .is_outdated(),
-        )
+        Ok(Entry::new(kind, &object_key, &stored.value, stored.revision).is_outdated())
     }
 
     async fn store_change(
@@ -367,10 +372,9 @@ impl Registry {
             return self.swap_outcome(removed, |_| new);
         }
         let kind = self.write_cache(write)?.kind().clone();
-        let mut bare = new.clone();
         // The store's revision is the resourceVersion; a stored copy would be wrong at once.
-        bare.metadata_mut().remove("resourceVersion");
-        let converted = convert_one(&write.resource, &kind.resource, bare).await?;
+        new.metadata_mut().remove("resourceVersion");
+        let converted = convert_to_store(&write.resource, &kind.resource, &new).await?;
         let stored =
             encode_readable(&kind.resource, &converted).map_err(|e| unreadable_error(&e))?;
         let written = self
@@ -394,6 +398,11 @@ impl Registry {
             Err(e) => Err(store_error(&e)),
         }
     }
+}
+
+/// Fails closed: without its former state, an object would pass the checks of immutable fields.
+fn lost_old_object() -> ApiError {
+    ApiError::internal("an admission plugin removed the old object")
 }
 
 /// Checks name, UID and resourceVersion of the new object against the current one.

@@ -1,5 +1,7 @@
 //! Identity: the credentials of a request and the user they authenticate.
 
+use crate::Warnings;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,6 +33,23 @@ impl User {
         }
     }
 
+    /// Converts the user to a `UserInfo` of `authentication.k8s.io`. Empty fields are left out, as
+    /// Go encodes them.
+    pub fn to_user_info(&self) -> Value {
+        let mut info = Map::new();
+        let texts = [("username", &self.name), ("uid", &self.uid)];
+        for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            info.insert(field.into(), text.as_str().into());
+        }
+        if !self.groups.is_empty() {
+            info.insert("groups".into(), json!(self.groups));
+        }
+        if !self.extra.is_empty() {
+            info.insert("extra".into(), json!(self.extra));
+        }
+        info.into()
+    }
+
     /// Returns whether the user is in `group`.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
@@ -48,6 +67,8 @@ pub struct Credentials {
     pub bearer: Option<String>,
     /// Names (in lower case) and values of the front-proxy headers.
     pub remote_headers: Vec<(String, String)>,
+    /// Warnings for the client about its credentials.
+    pub warnings: Arc<Warnings>,
 }
 
 /// The reason why credentials were rejected.

@@ -34,13 +34,16 @@ const ANONYMOUS_ADDRESSES: usize = 8;
 /// # Errors
 /// The event can't be recorded, and the mode of the backend is strict.
 pub async fn begin_audit(server: &Server, context: &mut Context) -> Result<(), ApiError> {
+    if server.audit.is_none() {
+        return Ok(());
+    }
     let user = Some(UserInfo::from(&context.user));
     let Some(record) = begin_record(server, context, user) else {
         return Ok(());
     };
     // Before the first event: the request may time out while a backend holds it up.
     context.audit = Some(record.clone());
-    if let Err(rejected) = record.send_received().await {
+    if let Err(rejected) = Box::pin(record.send_received()).await {
         record.discard();
         context.audit = None;
         return Err(ApiError::internal(rejected.to_string()));
@@ -73,17 +76,17 @@ pub async fn conclude_audit(context: &mut Context, response: Response<Body>) -> 
     };
     let status = response.status();
     if is_long_running(&context.info) || status == StatusCode::SWITCHING_PROTOCOLS {
-        record.send_started(status.as_u16()).await;
+        Box::pin(record.send_started(status.as_u16())).await;
         return response.map(|body| body.with_record(record));
     }
-    record.send_complete(status.as_u16()).await;
+    Box::pin(record.send_complete(status.as_u16())).await;
     response
 }
 
 /// Records a handler that panicked.
 pub async fn audit_panic(context: &mut Context) {
     if let Some(record) = context.audit.take() {
-        record.send_panic().await;
+        Box::pin(record.send_panic()).await;
     }
 }
 
@@ -195,10 +198,11 @@ mod tests {
             let request = http::Request::get("/api")
                 .header("x-forwarded-for", forwarded)
                 .header("x-real-ip", real);
-            let mut context = Context::new(&request.body(()).unwrap().into_parts().0).unwrap();
+            let mut context = Context::new(request.body(()).unwrap().into_parts().0).unwrap();
             context.peer = Some(Peer {
                 addr: "10.0.0.9:4711".parse().unwrap(),
                 certificates: Arc::default(),
+                server_name: None,
             });
             assert_eq!(
                 list_source_addresses(&context).join(" "),

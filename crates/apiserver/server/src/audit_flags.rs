@@ -6,10 +6,9 @@ use apiserver_audit::{
     AuditMetrics, Auditor, BackendError, Backoff, Batching, EventLimits, LineFormat, LogFile, Mode,
     Policy, PostEvents, Rate, Rotation, Sink, Webhook,
 };
+use apiserver_config::ConfigFileError;
 use apiserver_request::Objects;
-use apiserver_webhook_client::{
-    ClusterIpResolver, ConfigError, Credentials, Endpoint, Kubeconfig, Transport,
-};
+use apiserver_webhook_client::{ClusterIpResolver, Credentials, Endpoint, Kubeconfig, Transport};
 use base_task::Tasks;
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
@@ -205,7 +204,7 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
         .with_context(|| format!("--audit-policy-file: {} can't be used", path.display()))
 }
 
-fn read_kubeconfig(path: &Path) -> Result<(Endpoint, Credentials), ConfigError> {
+fn read_kubeconfig(path: &Path) -> Result<(Endpoint, Credentials), ConfigFileError> {
     let config = Kubeconfig::read_file(path)?;
     Ok((config.endpoint()?, config.credentials()?))
 }

@@ -3,9 +3,9 @@
 use crate::durations::parse_duration;
 use anyhow::bail;
 use apiserver_authz::{
-    AuthorizerSpec, LoadedConfig, Mode, ReviewVersion, WebhookSpec, parse_modes,
-    read_authorization_config,
+    AuthorizerSpec, LoadedConfig, Mode, WebhookSpec, parse_modes, read_authorization_config,
 };
+use apiserver_webhook_client::ReviewVersion;
 use std::path::{Path, PathBuf};
 
 /// The flags of authorization. Those that exclude a file are optional, so that a given flag differs

@@ -239,7 +239,8 @@ impl Payload {
     pub async fn discard_rest(&mut self) {
         if let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) {
             // If the client stops sending, the response is sent all the same.
-            let _ = tokio::time::timeout(DISCARD_FOR, drain_body(body)).await;
+            // On the heap: almost no request needs it, and all have the size of its future.
+            let _ = Box::pin(tokio::time::timeout(DISCARD_FOR, drain_body(body))).await;
         }
     }
 }

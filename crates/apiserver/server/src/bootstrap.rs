@@ -4,6 +4,7 @@
 mod cluster_authentication_trust;
 mod endpoints;
 pub mod identity;
+pub mod legacy_tokens;
 mod objects;
 mod rbac;
 mod run;

@@ -7,7 +7,7 @@ use crate::request_info::{self, BadPath};
 use api_kinds::Resource;
 use api_meta::ApiError;
 use apiserver_audit::Record;
-use apiserver_request::{AuditAnnotations, RequestInfo, User};
+use apiserver_request::{AuditAnnotations, RequestInfo, User, Warnings};
 use base_serve::Peer;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
@@ -41,6 +41,8 @@ pub struct Context {
     pub audit_id: HeaderValue,
     /// The time of arrival.
     pub received: Timestamp,
+    /// Warnings for the client about its credentials.
+    pub warnings: Arc<Warnings>,
     /// Annotations of its audit events; set if the server has an audit.
     pub annotations: Option<AuditAnnotations>,
     /// The audit of the request; set after authentication if the policy wants events.
@@ -49,22 +51,24 @@ pub struct Context {
 
 impl Context {
     /// Builds the context from a request's head.
-    pub fn new(parts: &Parts) -> Result<Self, BadPath> {
-        let raw_query = parts.uri.query().unwrap_or_default();
+    pub fn new(parts: Parts) -> Result<Self, BadPath> {
+        let (uri, mut extensions) = (parts.uri, parts.extensions);
+        let raw_query = uri.query().unwrap_or_default();
         let query = Query::parse(raw_query);
         Ok(Context {
-            method: parts.method.clone(),
-            info: request_info::parse_request_info(&parts.method, parts.uri.path(), &query)?,
-            raw_path: parts.uri.path().to_owned(),
+            info: request_info::parse_request_info(&parts.method, uri.path(), &query)?,
+            method: parts.method,
+            raw_path: uri.path().to_owned(),
             raw_query: raw_query.to_owned(),
             query,
-            headers: parts.headers.clone(),
-            peer: parts.extensions.get::<Peer>().cloned(),
+            audit_id: choose_audit_id(&parts.headers),
+            headers: parts.headers,
+            peer: extensions.remove::<Peer>(),
             user: User::default(),
             flow: None,
             formats: Formats::default(),
-            audit_id: choose_audit_id(&parts.headers),
             received: Timestamp::now(),
+            warnings: Arc::default(),
             annotations: None,
             audit: None,
         })

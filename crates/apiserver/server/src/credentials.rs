@@ -69,6 +69,7 @@ pub fn take_credentials(context: &mut Context, identity: &IdentityHeaders) -> Cr
         certificates,
         bearer,
         remote_headers,
+        warnings: context.warnings.clone(),
     }
 }
 

@@ -229,7 +229,7 @@ mod tests {
     fn read(content_type: &str, body: &[u8]) -> Result<Value, ApiError> {
         let request = http::Request::delete("/api/v1/namespaces/d/pods/p")
             .header("content-type", content_type);
-        let mut context = Context::new(&request.body(()).unwrap().into_parts().0).unwrap();
+        let mut context = Context::new(request.body(()).unwrap().into_parts().0).unwrap();
         context.formats.cbor = true;
         decode_options(
             &context,

@@ -1,9 +1,17 @@
 //! Feature gates of the stock API server.
 //!
-//! The data file has the stages and defaults of each release. Few features have a switch here:
-//! another gate that is given another value is rejected if it enables a feature, or warned about if
-//! the feature stays on. Features without a switch are those of the current release whatever
-//! release is emulated.
+//! The data file has the stages and defaults of each release. A gate has a switch if it stands for
+//! a kind, for fields of kinds, or for one of a few other features. Another gate is accepted if
+//! upstream's API server does not read it, and rejected otherwise: a feature that the operator
+//! believes to be off must not stay on. Features without a switch are those of the current release
+//! whatever release is emulated. Features that no component implements (`unimplemented`) are
+//! shown as off, whatever the default of their gate is; their fields are accepted unless the gate
+//! disables them.
+
+mod owners;
+mod unimplemented;
+
+pub use unimplemented::UNIMPLEMENTED_GATES;
 
 use api_kinds::Release;
 use base_cli::{FeatureGatePairError, parse_feature_gate};
@@ -46,7 +54,26 @@ pub(crate) enum FeatureGateError {
         name: &'static str,
         missing: Vec<&'static str>,
     },
+    #[error(
+        "cannot set feature gate {name} to false: these features have no switch: {}; remove the gate from --feature-gates",
+        features.join(", ")
+    )]
+    NoSwitch {
+        name: &'static str,
+        features: Vec<&'static str>,
+    },
+    #[error("{gate} is enabled, but depends on features that are disabled: [{dependency}]")]
+    Dependency {
+        gate: &'static str,
+        dependency: &'static str,
+    },
 }
+
+/// Gates with a switch that need another one.
+const DEPENDENCIES: [(&str, &str); 1] = [(
+    "InPlacePodLevelResourcesVerticalScaling",
+    "PodLevelResources",
+)];
 
 /// A gate in a release.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +87,20 @@ struct Gate {
 
 impl Gate {
     fn is_switch(&self) -> bool {
-        SWITCHES.contains(&self.name) || api_kinds::is_resource_gate(self.name)
+        SWITCHES.contains(&self.name)
+            || api_kinds::is_resource_gate(self.name)
+            || api_strategy::field_gates().any(|gate| gate == self.name)
+            || owners::find_owner(self.name).is_some()
+    }
+
+    fn is_implemented(&self) -> bool {
+        unimplemented::find_consequence(self.name).is_none()
+    }
+
+    /// Returns the consequence of what is missing, if `value` enables a feature that no component
+    /// implements.
+    fn find_missing(&self, value: bool) -> Option<&'static str> {
+        unimplemented::find_consequence(self.name).filter(|_| value)
     }
 }
 
@@ -96,10 +136,21 @@ impl FeatureGates {
                 gate.enabled = *value;
             }
         }
+        gates.check_dependencies()?;
         Ok(gates)
     }
 
-    /// Returns whether a feature that can be switched is on.
+    fn check_dependencies(&self) -> Result<(), FeatureGateError> {
+        let broken = DEPENDENCIES
+            .into_iter()
+            .find(|(gate, needed)| self.is_enabled(gate) && !self.is_enabled(needed));
+        match broken {
+            Some((gate, dependency)) => Err(FeatureGateError::Dependency { gate, dependency }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether a feature is on.
     pub(crate) fn is_enabled(&self, name: &str) -> bool {
         self.gates
             .iter()
@@ -134,8 +185,21 @@ impl FeatureGates {
             tracing::warn!(name, "the feature gate will be removed in a future release");
         }
         let stage = STAGES.iter().find(|(all, _)| *all == name);
+        if let Some(owner) = owners::find_owner(name).filter(|_| value != gate.default) {
+            tracing::info!(name, owner, "the feature gate has no effect on API servers");
+        }
+        if let Some(consequence) = gate.find_missing(value) {
+            let problem = if gate.is_switch() {
+                "no component acts on the fields of the feature gate"
+            } else {
+                "the feature gate has no effect: the feature is not implemented"
+            };
+            tracing::warn!(name, consequence, "{problem}");
+        }
         let is_changed = |other: &&Gate| match stage {
             _ if other.is_switch() => false,
+            // Off already.
+            _ if !value && !other.is_implemented() => false,
             Some((_, stage)) => {
                 other.stage == *stage
                     && !STAGES.iter().any(|(all, _)| *all == other.name)
@@ -158,11 +222,10 @@ impl FeatureGates {
                 name,
                 missing: changed,
             }),
-            (false, false) => {
-                let features = changed.join(", ");
-                tracing::warn!(name, %features, "features can't be disabled and stay enabled");
-                Ok(())
-            }
+            (false, false) => Err(FeatureGateError::NoSwitch {
+                name,
+                features: changed,
+            }),
         }
     }
 
@@ -180,7 +243,8 @@ impl FeatureGates {
                 stage => stage.to_uppercase(),
             };
             let labels = format_labels(&[("name", gate.name), ("stage", stage.as_str())]);
-            page.sample(NAME, &labels, f64::from(u8::from(gate.enabled)));
+            let is_on = gate.enabled && gate.is_implemented();
+            page.sample(NAME, &labels, f64::from(u8::from(is_on)));
         }
     }
 }
@@ -264,10 +328,7 @@ mod tests {
             reject(&["CBORServingAndStorage=false", "kube:AllAlpha=false"]),
             None
         );
-        assert_eq!(
-            reject(&["WatchList=true", "AllBeta=false", ":APIServerTracing=T"]),
-            None
-        );
+        assert_eq!(reject(&["WatchList=true", ":APIServerTracing=T"]), None);
         assert_eq!(
             reject(&["CBORServingAndStorage=true", "CBORServingAndStorage=false"]),
             None
@@ -314,12 +375,11 @@ mod tests {
             )
         );
         assert!(parse(pair, 34).is_ok_and(|gates| gates.is_enabled("PodCertificateRequest")));
-        // Locked in a later release only; a feature without a switch stays on with a warning.
-        assert!(parse("APIServerTracing=false", 36).is_err());
-        assert!(
-            parse("APIServerTracing=false", 33)
-                .is_ok_and(|gates| gates.is_enabled("APIServerTracing"))
-        );
+        // Locked in a later release only; in an earlier one it has no switch.
+        for (minor, why) in [(36, "locked to true"), (33, "no switch: Anonymous")] {
+            let error = parse("AnonymousAuthConfigurableEndpoints=false", minor).err();
+            assert!(error.is_some_and(|error| error.contains(why)), "{minor}");
+        }
     }
 
     #[test]
@@ -327,7 +387,6 @@ mod tests {
         for (pairs, expect) in [
             (&[][..], false),
             (&["ClusterTrustBundle=true"], true),
-            (&["ClusterTrustBundle=true", "AllBeta=false"], true),
             (
                 &["ClusterTrustBundle=true", "ClusterTrustBundle=false"],
                 false,
@@ -337,6 +396,47 @@ mod tests {
             let enabled = gates.map(|gates| gates.is_enabled("ClusterTrustBundle"));
             assert_eq!(enabled, Ok(expect), "{pairs:?}");
         }
+    }
+
+    #[test]
+    fn feature_that_stays_on_is_rejected() {
+        let error = reject(&["WatchList=false"]).unwrap_or_default();
+        assert!(
+            error.contains("no switch: WatchList; remove the gate"),
+            "{error}"
+        );
+        let error = reject(&["AllBeta=false"]).unwrap_or_default();
+        assert!(error.contains("WatchList"), "{error}");
+        for switched in ["HostnameOverride", "GracefulNodeShutdown,"] {
+            assert!(!error.contains(switched), "{error}");
+        }
+    }
+
+    #[test]
+    fn gates_of_fields_and_of_other_components_are_accepted() {
+        let own = api_strategy::field_gates().filter(|gate| *gate != "PodLevelResources");
+        for gate in own.chain(owners::owned_gates()) {
+            let pair = format!("{gate}=false");
+            let gates = FeatureGates::parse([pair.as_str()], Release::CURRENT);
+            let enabled = gates.map(|gates| gates.is_enabled(gate));
+            assert_eq!(enabled, Ok(false), "{gate}");
+            assert!(
+                DATA.lines()
+                    .any(|line| line.starts_with(&format!("{gate} "))),
+                "{gate}"
+            );
+        }
+        let pair = ["PodLevelResources=false"];
+        assert_eq!(
+            reject(&pair).as_deref(),
+            Some(
+                "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: [PodLevelResources]"
+            )
+        );
+        assert_eq!(
+            reject(&[pair[0], "InPlacePodLevelResourcesVerticalScaling=false"]),
+            None
+        );
     }
 
     #[test]
@@ -360,7 +460,7 @@ mod tests {
                 &["CBORServingAndStorage=true", "CBORServingAndStorage=false"],
                 false,
             ),
-            (&["AllBeta=false", "kube:CBORServingAndStorage=1"], true),
+            (&["kube:CBORServingAndStorage=1"], true),
             (&["AllAlpha=false", "CBORServingAndStorage=true"], true),
         ] {
             let gates = FeatureGates::parse(pairs.iter().copied(), Release::CURRENT);
@@ -400,9 +500,51 @@ mod tests {
         for line in [
             "kubernetes_feature_enabled{name=\"CBORServingAndStorage\",stage=\"ALPHA\"} 0\n",
             "kubernetes_feature_enabled{name=\"WatchList\",stage=\"BETA\"} 1\n",
-            "kubernetes_feature_enabled{name=\"APIServerTracing\",stage=\"\"} 1\n",
+            "kubernetes_feature_enabled{name=\"AggregatedDiscoveryRemoveBetaType\",stage=\"DEPRECATED\"} 1\n",
         ] {
             assert!(text.contains(line), "{line}{text}");
+        }
+    }
+
+    #[test]
+    fn gates_of_missing_features_are_shown_as_off() {
+        let text = metrics(&["ConstrainedImpersonation=true"]);
+        for (name, stage) in [
+            ("APIServerTracing", ""),
+            ("ConstrainedImpersonation", "BETA"),
+            ("DRAExtendedResource", "BETA"),
+            ("GracefulNodeShutdown", "BETA"),
+            ("PodTopologyLabelsAdmission", "BETA"),
+            ("UserNamespacesSupport", ""),
+        ] {
+            let line =
+                format!("kubernetes_feature_enabled{{name=\"{name}\",stage=\"{stage}\"}} 0\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
+
+    #[test]
+    fn gates_of_missing_features_may_be_disabled_unless_they_are_locked() {
+        for pair in ["ConstrainedImpersonation=false", "EnvFiles=false"] {
+            assert_eq!(reject(&[pair]), None, "{pair}");
+        }
+        let error = reject(&["UserNamespacesSupport=false"]).unwrap_or_default();
+        assert!(error.contains("locked to true"), "{error}");
+        let error = reject(&["AllBeta=false"]).unwrap_or_default();
+        assert!(!error.contains("ConstrainedImpersonation"), "{error}");
+    }
+
+    #[test]
+    fn gates_of_missing_features_are_on_by_default_upstream() {
+        let names: Vec<&str> = UNIMPLEMENTED_GATES.iter().map(|(name, _)| *name).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+        let parse = |line| parse_gate(line, Release::CURRENT);
+        let gates: Vec<Gate> = DATA.lines().filter_map(parse).collect();
+        for name in names {
+            let gate = gates.iter().find(|gate| gate.name == name);
+            assert!(gate.is_some_and(|gate| gate.default), "{name}");
+            assert!(gate.is_some_and(|gate| gate.find_missing(true).is_some()));
+            assert_eq!(gate.and_then(|gate| gate.find_missing(false)), None);
         }
     }
 }

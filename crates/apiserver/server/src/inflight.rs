@@ -151,7 +151,7 @@ mod tests {
             .uri(path)
             .body(())
             .unwrap();
-        let mut context = Context::new(&request.into_parts().0).unwrap();
+        let mut context = Context::new(request.into_parts().0).unwrap();
         context.user.groups.push(group.to_owned());
         context
     }

@@ -42,6 +42,8 @@ pub struct ListBody {
     part: Vec<u8>,
     is_first: bool,
     is_complete: bool,
+    /// Expected bytes of all items: those of the stored objects.
+    expected: usize,
     /// Bytes of memory that the list occupies while it is sent.
     size: usize,
     gzip: Option<GzEncoder<Vec<u8>>>,
@@ -80,9 +82,11 @@ impl ListBody {
         encodings: Encodings,
     ) -> Result<Self, ApiError> {
         let (mut size, mut largest) = (entries.len() * size_of::<Arc<Entry>>(), 0);
+        let mut expected = 0;
         for entry in &entries {
             entry.check_readable(resource)?;
             largest = largest.max(entry.stored_size());
+            expected += entry.stored_size();
             // Only this list has the object: it is converted, or of an old revision.
             if Arc::strong_count(entry) == 1 {
                 size += entry.stored_size();
@@ -108,6 +112,7 @@ impl ListBody {
             part,
             is_first: true,
             is_complete: false,
+            expected,
             // The next part, and the one that the connection has.
             size: size + 2 * (PART + largest),
             gzip: None,
@@ -120,6 +125,12 @@ impl ListBody {
     /// # Errors
     /// An object can't be encoded.
     pub fn fill_part(&mut self, length: usize) -> Result<bool, ApiError> {
+        if !self.is_complete {
+            // At once: a buffer that grows becomes up to twice as large as its content.
+            let expected = self.expected.min(length);
+            let room = expected.saturating_add(expected / 4);
+            self.part.reserve(room.saturating_sub(self.part.len()));
+        }
         while self.part.len() < length && !self.is_complete {
             match self.entries.next() {
                 Some(entry) => self.write_entry(&entry)?,
@@ -185,9 +196,7 @@ impl ListBody {
     fn next_part(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             self.fill_part(PART)?;
-            // An item may exceed the part; few do by more than this.
-            let next = Vec::with_capacity(if self.is_complete { 0 } else { PART + PART / 4 });
-            let part = std::mem::replace(&mut self.part, next);
+            let mut part = std::mem::take(&mut self.part);
             let Some(gzip) = &mut self.gzip else {
                 return Ok((!part.is_empty()).then(|| part.into()));
             };
@@ -197,6 +206,9 @@ impl ListBody {
             } else {
                 Some(std::mem::take(gzip.get_mut()))
             };
+            // Compressed already, so that its memory serves the next part.
+            part.clear();
+            self.part = part;
             match packed {
                 // The encoder buffers several parts before it writes.
                 Some(packed) if packed.is_empty() => {}

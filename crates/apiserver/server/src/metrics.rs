@@ -4,7 +4,8 @@
 use crate::context::Context;
 use api_kinds::{Name, Resource, ResourceSet};
 use base_telemetry::{Histogram, MetricsPage, format_labels};
-use parking_lot::Mutex;
+use indexmap::{Equivalent, IndexMap};
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -18,9 +19,21 @@ const DURATIONS: [f64; 23] = [
 /// Upstream's buckets of response sizes, in bytes.
 const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The labels of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Labels<'a> {
+    verb: &'static str,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    scope: &'static str,
+}
+
+/// Owned labels. Only the first request with them copies the texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
-    verb: String,
+    verb: &'static str,
     group: String,
     version: String,
     resource: String,
@@ -28,16 +41,69 @@ struct Key {
     scope: &'static str,
 }
 
+impl Key {
+    fn labels(&self) -> Labels<'_> {
+        Labels {
+            verb: self.verb,
+            group: &self.group,
+            version: &self.version,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            scope: self.scope,
+        }
+    }
+}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.labels().hash(state);
+    }
+}
+
+impl Equivalent<Key> for Labels<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        *self == key.labels()
+    }
+}
+
+impl From<Labels<'_>> for Key {
+    fn from(labels: Labels<'_>) -> Self {
+        Key {
+            verb: labels.verb,
+            group: labels.group.to_owned(),
+            version: labels.version.to_owned(),
+            resource: labels.resource.to_owned(),
+            subresource: labels.subresource.to_owned(),
+            scope: labels.scope,
+        }
+    }
+}
+
+/// The figures of requests with the same labels.
+struct Series {
+    requests: Mutex<BTreeMap<u16, u64>>,
+    durations: Histogram,
+    sizes: Histogram,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Series {
+            requests: Mutex::default(),
+            durations: Histogram::new(&DURATIONS),
+            sizes: Histogram::new(&SIZES),
+        }
+    }
+}
+
 /// The server's metrics.
 #[derive(Default)]
 pub struct ServerMetrics {
-    requests: Mutex<BTreeMap<(Key, u16), u64>>,
-    durations: Mutex<BTreeMap<Key, Histogram>>,
+    series: RwLock<IndexMap<Key, Arc<Series>>>,
     events: Mutex<BTreeMap<(Name, Name, Name), Arc<AtomicU64>>>,
     reading: Arc<AtomicI64>,
     mutating: Arc<AtomicI64>,
     watches: Arc<AtomicI64>,
-    sizes: Mutex<BTreeMap<Key, Histogram>>,
     authenticated: AtomicU64,
     refused: AtomicU64,
 }
@@ -86,22 +152,30 @@ impl ServerMetrics {
         took: Duration,
     ) {
         drop(begun);
-        let key = request_key(set, context);
-        let durations = || Histogram::new(&DURATIONS);
-        self.durations
-            .lock()
-            .entry(key.clone())
-            .or_insert_with(durations)
-            .observe_duration(took);
+        let series = self.find_series(request_labels(set, context));
+        series.durations.observe_duration(took);
         // Streams have no known size, and are not counted.
         if let Some(size) = size {
-            self.sizes
-                .lock()
-                .entry(key.clone())
-                .or_insert_with(|| Histogram::new(&SIZES))
-                .observe(size as f64);
+            series.sizes.observe(size as f64);
         }
-        *self.requests.lock().entry((key, code)).or_default() += 1;
+        *series.requests.lock().entry(code).or_default() += 1;
+    }
+
+    fn find_series(&self, labels: Labels<'_>) -> Arc<Series> {
+        if let Some(series) = self.series.read().get(&labels) {
+            return series.clone();
+        }
+        let mut all = self.series.write();
+        all.entry(labels.into()).or_default().clone()
+    }
+
+    /// Returns all series in the order of their labels.
+    fn list_series(&self) -> Vec<(Key, Arc<Series>)> {
+        let all = self.series.read();
+        let pairs = all.iter();
+        let mut sorted: Vec<_> = pairs.map(|(key, s)| (key.clone(), s.clone())).collect();
+        sorted.sort_by(|(a, _), (b, _)| a.labels().cmp(&b.labels()));
+        sorted
     }
 
     /// Counts a running watch while the gauge lives.
@@ -132,62 +206,16 @@ impl ServerMetrics {
             "counter",
             "Requests by verb, resource and code.",
         );
-        for ((key, code), count) in &*self.requests.lock() {
-            page.sample(
-                "apiserver_request_total",
-                &request_labels(key, Some(*code)),
-                *count as f64,
-            );
+        let all = self.list_series();
+        for (key, series) in &all {
+            for (code, count) in &*series.requests.lock() {
+                let labels = format_request_labels(key, Some(*code));
+                page.sample("apiserver_request_total", &labels, *count as f64);
+            }
         }
-        self.write_durations(page);
-        self.write_sizes(page);
+        write_durations(page, &all);
+        write_sizes(page, &all);
         self.write_events(page);
-    }
-
-    fn write_durations(&self, page: &mut MetricsPage) {
-        page.head(
-            "apiserver_request_duration_seconds",
-            "histogram",
-            "Time to answer, in seconds.",
-        );
-        for (key, durations) in &*self.durations.lock() {
-            page.histogram(
-                "apiserver_request_duration_seconds",
-                &request_labels(key, None),
-                durations,
-            );
-        }
-        // Alerts of kubernetes-mixin are based on this name.
-        let sli = "apiserver_request_sli_duration_seconds";
-        page.head(
-            sli,
-            "histogram",
-            "Time to answer, in seconds; watches are left out.",
-        );
-        for (key, durations) in self
-            .durations
-            .lock()
-            .iter()
-            // A watch lasts as long as its client wants, so that its duration is no service level.
-            .filter(|(key, _)| key.verb != "WATCH")
-        {
-            page.histogram(sli, &request_labels(key, None), durations);
-        }
-    }
-
-    fn write_sizes(&self, page: &mut MetricsPage) {
-        page.head(
-            "apiserver_response_sizes",
-            "histogram",
-            "Bytes of answers whose size is known.",
-        );
-        for (key, sizes) in &*self.sizes.lock() {
-            page.histogram(
-                "apiserver_response_sizes",
-                &request_labels(key, None),
-                sizes,
-            );
-        }
     }
 
     fn write_events(&self, page: &mut MetricsPage) {
@@ -247,14 +275,39 @@ impl ServerMetrics {
     }
 }
 
-fn request_key(set: &ResourceSet, context: &Context) -> Key {
+fn write_durations(page: &mut MetricsPage, all: &[(Key, Arc<Series>)]) {
+    let name = "apiserver_request_duration_seconds";
+    page.head(name, "histogram", "Time to answer, in seconds.");
+    for (key, series) in all {
+        page.histogram(name, &format_request_labels(key, None), &series.durations);
+    }
+    // Alerts of kubernetes-mixin are based on this name.
+    let sli = "apiserver_request_sli_duration_seconds";
+    page.head(
+        sli,
+        "histogram",
+        "Time to answer, in seconds; watches are left out.",
+    );
+    // A watch lasts as long as its client wants, so that its duration is no service level.
+    for (key, series) in all.iter().filter(|(key, _)| key.verb != "WATCH") {
+        page.histogram(sli, &format_request_labels(key, None), &series.durations);
+    }
+}
+
+fn write_sizes(page: &mut MetricsPage, all: &[(Key, Arc<Series>)]) {
+    let name = "apiserver_response_sizes";
+    page.head(name, "histogram", "Bytes of answers whose size is known.");
+    for (key, series) in all.iter().filter(|(_, series)| series.sizes.count() > 0) {
+        page.histogram(name, &format_request_labels(key, None), &series.sizes);
+    }
+}
+
+fn request_labels<'a>(set: &'a ResourceSet, context: &'a Context) -> Labels<'a> {
     let info = &context.info;
-    // Unknown resources share one label, or a client could create series without bound.
-    let known = !info.is_resource
-        || set
-            .find(&info.group, &info.version, &info.resource)
-            .is_some();
-    let text = |t: &String| if known { t.clone() } else { String::new() };
+    let found = match info.is_resource {
+        true => set.find(&info.group, &info.version, &info.resource),
+        false => None,
+    };
     let scope = match (
         info.is_resource,
         info.name.is_empty(),
@@ -265,44 +318,55 @@ fn request_key(set: &ResourceSet, context: &Context) -> Key {
         (true, true, false) => "namespace",
         (true, true, true) => "cluster",
     };
-    Key {
+    let (group, version, resource, subresource) = match found {
+        Some(row) => {
+            let subresource = row.subresource(&info.subresource);
+            let subresource = subresource.map_or("", |found| found.name.as_ref());
+            (&*row.group, &*row.version, &*row.plural, subresource)
+        }
+        // Unknown resources share one label, or a client could create series without bound.
+        None if info.is_resource => ("", "", "", ""),
+        None => ("", "", "", path_label(&info.path)),
+    };
+    Labels {
+        // Paths that are no resources have one label, whatever the method, which a client chooses.
         verb: if info.is_resource {
-            info.verb.to_ascii_uppercase()
+            verb_label(&info.verb)
         } else {
-            // Paths that are no resources have one label, whatever the method, which a client
-            // chooses.
-            "GET".into()
+            "GET"
         },
-        group: text(&info.group),
-        version: text(&info.version),
-        resource: text(&info.resource),
-        subresource: if known {
-            subresource_label(set, context)
-        } else {
-            String::new()
-        },
+        group,
+        version,
+        resource,
+        subresource,
         scope,
     }
 }
 
-/// Returns the subresource label. As upstream, paths that are no resources count as subresources;
-/// their number is bounded.
-fn subresource_label(set: &ResourceSet, context: &Context) -> String {
-    let info = &context.info;
-    let known =
-        |name: &str| ["/livez", "/readyz", "/healthz", "/metrics", "/version"].contains(&name);
-    match info.is_resource {
-        true => set
-            .find(&info.group, &info.version, &info.resource)
-            .and_then(|row| row.subresource(&info.subresource))
-            .map(|s| s.name.clone().into_owned())
-            .unwrap_or_default(),
-        false if known(&info.path) => info.path.clone(),
-        false => String::new(),
+fn verb_label(verb: &str) -> &'static str {
+    match verb {
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" => "CREATE",
+        "update" => "UPDATE",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        "proxy" => "PROXY",
+        // Other methods have no verb.
+        _ => "",
     }
 }
 
-fn request_labels(key: &Key, code: Option<u16>) -> String {
+/// Returns the subresource label of a path that is no resource, as upstream; their number is
+/// bounded.
+fn path_label(path: &str) -> &str {
+    let known = ["/livez", "/readyz", "/healthz", "/metrics", "/version"].contains(&path);
+    if known { path } else { "" }
+}
+
+fn format_request_labels(key: &Key, code: Option<u16>) -> String {
     let mut all = Vec::new();
     if let Some(code) = code {
         all.push(("code", code.to_string()));
@@ -312,7 +376,7 @@ fn request_labels(key: &Key, code: Option<u16>) -> String {
         ("resource", key.resource.clone()),
         ("scope", key.scope.to_owned()),
         ("subresource", key.subresource.clone()),
-        ("verb", key.verb.clone()),
+        ("verb", key.verb.to_owned()),
         ("version", key.version.clone()),
     ]);
     format_labels(&all)

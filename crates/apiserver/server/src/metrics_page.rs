@@ -18,6 +18,9 @@ pub fn respond_metrics(server: &Server) -> Response<Body> {
     server.metrics.write_activity(&mut page);
     write_stored_objects(&mut page, server);
     server.metrics.write_authentication(&mut page);
+    if let Some(accounts) = server.authn.accounts() {
+        accounts.metrics().write_metrics(&mut page);
+    }
     server.authz.write_metrics(&mut page);
     if let Some(jwt) = server.authn.jwt() {
         jwt.metrics().write_metrics(&mut page);
@@ -107,20 +110,10 @@ fn write_certificate_life(page: &mut MetricsPage, server: &Server) {
     page.histogram(NAME, "", &server.authn.certificate_life());
 }
 
-/// Writes when the server's own certificates expire. Upstream has no such metric; the kubelet's
-/// `kubelet_certificate_manager_client_ttl_seconds` is the nearest.
 fn write_certificate_files(page: &mut MetricsPage, server: &Server) {
-    const NAME: &str = "ironclad_certificate_expiration_timestamp_seconds";
-    page.head(
-        NAME,
-        "gauge",
-        "End of the validity of the certificates in the files of this server, in seconds since 1970.",
-    );
-    let ends = base_task::blocking(|| server.certificate_files.read_expirations());
-    for (flag, file, end) in ends {
-        let labels = format_labels(&[("flag", flag), ("file", &file)]);
-        page.sample(NAME, &labels, end as f64);
-    }
+    page.add_certificate_expirations(&base_task::blocking(|| {
+        server.certificate_files.read_expirations()
+    }));
 }
 
 /// Writes histograms of operation durations, with the operation in `label`.

@@ -4,6 +4,7 @@ use crate::audit_flags::AuditFlags;
 use crate::authz_flags::AuthzFlags;
 use crate::credentials::IdentityHeaders;
 use crate::durations::parse_duration;
+use crate::endpoint_reconciler::EndpointReconciler;
 use crate::oidc_flags::OidcFlags;
 use crate::release_flags::ReleaseFlags;
 use anyhow::bail;
@@ -62,6 +63,10 @@ pub struct ServerOptions {
     /// Address under which other members of the cluster reach this server
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
+    /// Writer of the endpoints of the Service kubernetes: lease (each running server) or none
+    /// (another program)
+    #[arg(long, default_value = "lease")]
+    pub endpoint_reconciler_type: EndpointReconciler,
     /// Host name or address in links to this server
     #[arg(long, default_value = "")]
     pub external_hostname: String,
@@ -259,7 +264,7 @@ impl ServerOptions {
     /// The file can't be used.
     pub fn load_authentication_config(&self) -> anyhow::Result<Option<LoadedConfiguration>> {
         let path = self.authentication_config.as_ref();
-        let load = |path| read_authentication_config(path, &self.service_account_issuer);
+        let load = |path: &PathBuf| read_authentication_config(path, &self.service_account_issuer);
         Ok(path.map(load).transpose()?)
     }
 

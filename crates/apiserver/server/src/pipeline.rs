@@ -59,7 +59,7 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
         .contains_key("upgrade")
         .then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
-    let mut context = match Context::new(&parts) {
+    let mut context = match Context::new(parts) {
         Ok(context) => context,
         Err(bad) => return reject_path(&bad),
     };
@@ -82,6 +82,7 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
             response
         }
     };
+    let response = respond::with_warnings(response, &context.warnings.take());
     let mut response = count_response(&server, &context, response);
     if let Some(flow) = &context.flow {
         // Errors are marked, too: a rejected request was classified before its authorization.
@@ -232,7 +233,8 @@ async fn run_chain(
     audit::begin_audit(server, context).await?;
     if let Some(other) = impersonate::take_target(&mut context.headers)? {
         // From here on, every decision and every log is about the impersonated user.
-        context.user = impersonate::switch_user(server, &context.user, other).await?;
+        let switching = impersonate::switch_user(server, &context.user, other);
+        context.user = Box::pin(switching).await?;
         audit_record::audit_impersonation(context);
     }
     server.response_budget.check(&context.info, &context.user)?;
@@ -243,7 +245,7 @@ async fn run_chain(
     authorize_and_annotate(server, &attributes).await?;
     // Since 1.35, upstream also checks `create` for streams that begin with GET.
     if opens_stream(&context.info) && context.info.verb != "create" {
-        authorize_verb(server, context, "create").await?;
+        Box::pin(authorize_verb(server, context, "create")).await?;
     }
     if context.info.is_resource {
         context.formats = server.formats;

@@ -9,6 +9,7 @@
 mod backend;
 mod html;
 mod logs;
+mod options;
 mod request;
 mod rewrite;
 mod services;
@@ -27,7 +28,7 @@ use apiserver_request::Operation;
 use http::header::{HeaderValue, LOCATION};
 use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
-use serde_json::{Value, json};
+use options::ConnectOptions;
 use std::sync::Arc;
 
 pub use backend::{dial_target, forward_request};
@@ -57,16 +58,20 @@ pub async fn respond_proxy(
     {
         return Err(method_not_allowed());
     }
+    let kind = resource
+        .subresource(subresource)
+        .map_or(&*resource.kind, |sub| &*sub.kind);
+    let mut options = ConnectOptions::parse(context, kind)?;
     // Reading a log is a read: upstream runs no admission for it.
     if subresource != "log" {
-        admit_connect(server, context, resource).await?;
+        admit_connect(server, context, resource, &mut options).await?;
     }
     // After admission: the target is looked up only for requests that are allowed.
     let target = match (&*resource.plural, subresource) {
-        ("nodes", _) => streams::node_target(server, context)?,
-        ("services", _) => services::service_target(server, context)?,
-        ("pods", "proxy") => services::pod_target(server, context)?,
-        _ => streams::pod_stream_target(server, context).await?,
+        ("nodes", _) => streams::node_target(server, context, &options)?,
+        ("services", _) => services::service_target(server, context, &options)?,
+        ("pods", "proxy") => services::pod_target(server, context, &options)?,
+        _ => streams::pod_stream_target(server, context, &options).await?,
     };
     // A browser would resolve relative links of the page one level too high.
     if subresource == "proxy" && upgrade.is_none() && lacks_trailing_slash(context) {
@@ -85,8 +90,12 @@ pub async fn respond_proxy(
         apiserver_streams::choose_protocol(&context.headers),
     ) && let Some(client) = upgrade
     {
-        return websocket::translate_upgrade(&server.tasks, context, target, protocol, client)
-            .await;
+        let session = websocket::Session {
+            target,
+            protocol,
+            streams: options.streams(),
+        };
+        return websocket::translate_upgrade(&server.tasks, context, session, client).await;
     }
     let body = body
         .take_stream()
@@ -112,44 +121,21 @@ fn redirect_to_slash(context: &Context) -> Response<Body> {
     response
 }
 
-/// Runs admission of a connection, which has options but no object.
+/// Runs admission of a connection, which has options but no object. Mutating plugins may change the
+/// options, and the connection is made with the result.
 async fn admit_connect(
     server: &Server,
     context: &Context,
     resource: &Arc<Resource>,
+    options: &mut ConnectOptions,
 ) -> Result<(), ApiError> {
     let mut write = Write::internal(resource, &context.info.namespace, &context.info.name);
     write.user = context.user.clone();
     write.subresource.clone_from(&context.info.subresource);
-    let kind = resource
-        .subresource(&context.info.subresource)
-        .map_or(&*resource.kind, |s| &*s.kind);
-    let options = connect_options(context, kind);
-    let mut request =
-        write.admission_request(Operation::Connect, &context.info.name, options, None);
+    let object = options.take_object();
+    let mut request = write.admission_request(Operation::Connect, &context.info.name, object, None);
     server.registry.run_mutating(&mut request).await?;
-    server.registry.run_validating(&request).await
-}
-
-/// Builds the options object of a connection from the query and the path.
-fn connect_options(context: &Context, kind: &str) -> Value {
-    let query = &context.query;
-    let command: Vec<_> = query.all("command").collect();
-    let mut options = json!({"kind": kind, "apiVersion": "v1", "command": command});
-    for name in ["stdin", "stdout", "stderr", "tty"] {
-        if query.switch(name) == Some(true) {
-            options[name] = true.into();
-        }
-    }
-    if !query.text("container").is_empty() {
-        options["container"] = query.text("container").into();
-    }
-    let ports: Vec<i64> = query.all("ports").filter_map(|p| p.parse().ok()).collect();
-    if !ports.is_empty() {
-        options["ports"] = json!(ports);
-    }
-    if kind.ends_with("ProxyOptions") && !context.info.rest.is_empty() {
-        options["path"] = context.info.rest.clone().into();
-    }
-    options
+    server.registry.run_validating(&request).await?;
+    options.replace_object(std::mem::take(&mut request.object));
+    Ok(())
 }

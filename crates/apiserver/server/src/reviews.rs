@@ -12,7 +12,6 @@ use crate::server::Server;
 use api_codec::list::ListMeta;
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta, Status, meta::object_at};
-use apiserver_authn::user_info;
 use apiserver_authz::aggregate_errors;
 use apiserver_registry::Write;
 use apiserver_request::{Attributes, Authorizer, Decision, Failure, Operation, User};
@@ -57,8 +56,8 @@ pub async fn respond_review(
     let mut object = admit_review(server, &mut write, object).await?;
     match &*row.kind {
         // A token that is not valid is a result, not an error: the review itself succeeds.
-        "TokenReview" => object["status"] = token_review(server, &object).await?,
-        "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
+        "TokenReview" => object["status"] = token_review(server, context, &object).await?,
+        "SelfSubjectReview" => object["status"] = json!({"userInfo": context.user.to_user_info()}),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             let user = review_subject(&object["spec"]);
             object["status"] = review_access(server, context, &object["spec"], user).await
@@ -132,7 +131,11 @@ async fn bind_token_request(
     )
 }
 
-async fn token_review(server: &Server, review: &Value) -> Result<Value, ApiError> {
+async fn token_review(
+    server: &Server,
+    context: &Context,
+    review: &Value,
+) -> Result<Value, ApiError> {
     let token = review
         .pointer("/spec/token")
         .and_then(Value::as_str)
@@ -142,10 +145,9 @@ async fn token_review(server: &Server, review: &Value) -> Result<Value, ApiError
             "token is required for TokenReview in authentication",
         ));
     }
-    Ok(server
-        .authn
-        .review(token, &string_list(&review["spec"]["audiences"]))
-        .await)
+    let audiences = string_list(&review["spec"]["audiences"]);
+    let warnings = &context.warnings;
+    Ok(server.authn.review(token, &audiences, warnings).await)
 }
 
 fn string_list(value: &Value) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
+use crate::handlers::{delete, patch, write};
 use crate::method::method_not_allowed;
 use crate::server::Server;
 use crate::{
@@ -21,14 +22,17 @@ pub async fn dispatch_request(
     body: &mut Payload,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
+    // All but gets on the heap: the future of a request is moved as a whole at each level, and has
+    // the size of the largest handler.
     if let Some(remote) = aggregation::find_remote(server, context) {
-        return aggregation::respond_remote(server, context, &remote, body, upgrade).await;
+        let responding = aggregation::respond_remote(server, context, &remote, body, upgrade);
+        return Box::pin(responding).await;
     }
     if context.info.is_resource {
         return dispatch_resource(server, context, body, upgrade).await;
     }
     let path = context.info.path.trim_end_matches('/');
-    if let Some(response) = dispatch_plain(server, context, path).await? {
+    if let Some(response) = Box::pin(dispatch_plain(server, context, path)).await? {
         return Ok(response);
     }
     Ok(respond::text_response(404, "404 page not found\n"))
@@ -164,10 +168,11 @@ async fn dispatch_served(
     check_scope(info, resource)?;
     // Reviews are computed, so that neither the registry nor the watch cache knows them.
     if resource.storage.is_none() && info.subresource.is_empty() {
-        return reviews::respond_review(server, context, resource, body).await;
+        return Box::pin(reviews::respond_review(server, context, resource, body)).await;
     }
     if !info.subresource.is_empty() {
-        return dispatch_subresource(server, context, resource, body, upgrade).await;
+        let responding = dispatch_subresource(server, context, resource, body, upgrade);
+        return Box::pin(responding).await;
     }
     let verb = info.verb.as_str();
     // Creates go to collections; updates and patches go to objects.
@@ -181,9 +186,8 @@ async fn dispatch_served(
     }
     match verb {
         "get" => handlers::read::handle_get(server, context, resource).await,
-        "list" => handlers::read::handle_list(server, context, resource).await,
-        "watch" => handlers::watch::handle_watch(server, context, resource).await,
-        // On the heap, so that reads do not need the memory of writes.
+        "list" => Box::pin(handlers::read::handle_list(server, context, resource)).await,
+        "watch" => Box::pin(handlers::watch::handle_watch(server, context, resource)).await,
         _ => Box::pin(dispatch_write(server, context, resource, body)).await,
     }
 }
@@ -197,12 +201,12 @@ async fn dispatch_write(
     // Bodies are read here, behind authorization: no other caller can make the server buffer 3 MiB.
     let bytes = body.read_all().await?;
     match context.info.verb.as_str() {
-        "create" => handlers::write::handle_create(server, context, resource, bytes).await,
-        "update" => handlers::write::handle_update(server, context, resource, bytes).await,
-        "patch" => handlers::patch::handle_patch(server, context, resource, bytes).await,
-        "delete" => handlers::delete::handle_delete(server, context, resource, bytes).await,
+        "create" => Box::pin(write::handle_create(server, context, resource, bytes)).await,
+        "update" => Box::pin(write::handle_update(server, context, resource, bytes)).await,
+        "patch" => Box::pin(patch::handle_patch(server, context, resource, bytes)).await,
+        "delete" => Box::pin(delete::handle_delete(server, context, resource, bytes)).await,
         "deletecollection" => {
-            handlers::delete::delete_collection(server, context, resource, bytes).await
+            Box::pin(delete::delete_collection(server, context, resource, bytes)).await
         }
         _ => Err(method_not_allowed()),
     }

@@ -21,9 +21,10 @@ use crate::server::Server;
 use crate::{issuers, pipeline, policies, quotas, runtime_config, webhooks};
 use anyhow::Context as _;
 use api_kinds::EmulatedRelease;
+use api_strategy::DisabledFields;
 use apiserver_admission as admission;
 use apiserver_audit::{AuditMetrics, Auditor};
-use apiserver_authn::{Authn, CertificateFiles};
+use apiserver_authn::Authn;
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_crd::{Backlog, DefinitionOptions, Definitions, TerminatingGuard};
@@ -35,7 +36,7 @@ use apiserver_webhook::{ConversionClient, ConversionMetrics, WebhookMetrics};
 use apiserver_webhook_client::{Credentials, Transport};
 use base_serve::{bind_listener, serve_http, write_port_file};
 use base_task::{CancellationToken, Tasks};
-use base_tls::{ClientAuth, Offer, ServerTls, server_config_with};
+use base_tls::{CertificateFiles, ClientAuth, Offer, ServerTls, server_config_with};
 use futures::future::BoxFuture;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -168,6 +169,7 @@ pub(crate) fn build_server(
     // From here on quota is charged; no request was served before.
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
     assembly.start_compaction()?;
+    assembly.follow_store_certificates();
     let address = external_address(options, port);
     let audit_metrics = Arc::default();
     let request_timeout = parse_duration("request-timeout", &options.request_timeout)?;
@@ -312,6 +314,7 @@ impl<'a> Assembly<'a> {
                     &self.policy_metrics,
                     &self.feature_gates,
                 ),
+                emulated_minor: u32::from(self.emulated.release.minor),
             },
             &self.authz,
         )?;
@@ -334,6 +337,7 @@ impl<'a> Assembly<'a> {
             admission,
             tokens: self.authn.issuer(),
             services: Allocators::new(services),
+            disabled_fields: DisabledFields::new(|gate| self.feature_gates.is_enabled(gate)),
         };
         Ok(Registry::new(
             self.store.clone(),
@@ -375,6 +379,16 @@ impl<'a> Assembly<'a> {
             );
         }
         Ok(())
+    }
+
+    /// Lets the connections to the store follow their certificates.
+    fn follow_store_certificates(&self) {
+        let (store, shutdown) = (self.store.clone(), self.tasks.shutdown().clone());
+        self.tasks.spawn("store-certificates", async move {
+            shutdown
+                .run_until_cancelled(store.follow_certificates())
+                .await;
+        });
     }
 
     fn build_audit(

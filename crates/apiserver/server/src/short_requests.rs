@@ -73,7 +73,7 @@ mod tests {
             let is_idle = || requests.wait_idle(limit).now_or_never().is_some();
             let mut request = http::Request::new(());
             *request.uri_mut() = http::Uri::from_static(path);
-            let context = Context::new(&request.into_parts().0);
+            let context = Context::new(request.into_parts().0);
             let begun = context.map(|context| requests.begin_request(&context.info));
             let begun = begun.unwrap_or_default();
             assert_eq!(is_idle(), !is_short, "{path}");

@@ -5,10 +5,13 @@ mod audit;
 mod bodies;
 mod cbor;
 mod chain;
+mod connections;
 mod custom;
 mod definitions;
 mod enablement;
+mod endpoints;
 mod health;
+mod legacy_tokens;
 mod negotiation;
 mod options;
 mod owners;
@@ -40,9 +43,9 @@ const TOKENS: &str = "admin-token,admin,1,\"system:masters\"\nalice-token,alice,
 const MAPS: &str = "/api/v1/namespaces/d/configmaps";
 
 struct TestServer {
-    etcd: FakeEtcd,
+    etcd: Arc<FakeEtcd>,
     server: Arc<Server>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// Starts a server with RBAC and these flags.
@@ -50,8 +53,18 @@ async fn start_server(flags: &[&str]) -> TestServer {
     start_over(FakeEtcd::start().await, flags).await
 }
 
-async fn start_over(etcd: FakeEtcd, flags: &[&str]) -> TestServer {
-    let folder = tempfile::tempdir().unwrap();
+/// Starts a server on the store of another one.
+async fn start_over(etcd: impl Into<Arc<FakeEtcd>>, flags: &[&str]) -> TestServer {
+    build_over(etcd, tempfile::tempdir().unwrap(), flags).await
+}
+
+/// Starts a server with flags that name files of `folder`.
+async fn start_server_in(folder: TempDir, flags: &[&str]) -> TestServer {
+    build_over(FakeEtcd::start().await, folder, flags).await
+}
+
+async fn build_over(etcd: impl Into<Arc<FakeEtcd>>, folder: TempDir, flags: &[&str]) -> TestServer {
+    let etcd = etcd.into();
     let tokens = folder.path().join("tokens.csv");
     std::fs::write(&tokens, TOKENS).unwrap();
     let tokens = format!("--token-auth-file={}", tokens.display());
@@ -72,7 +85,7 @@ async fn start_over(etcd: FakeEtcd, flags: &[&str]) -> TestServer {
     TestServer {
         etcd,
         server,
-        _folder: folder,
+        folder,
     }
 }
 
@@ -167,9 +180,9 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-/// Fails after ten seconds.
+/// Fails after a minute.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), what)
+    tokio::time::timeout(Duration::from_secs(60), what)
         .await
         .unwrap()
 }

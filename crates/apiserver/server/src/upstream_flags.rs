@@ -106,10 +106,6 @@ const OWN: &[Unsupported] = &[
         "objects are stored unencrypted",
     ),
     Unsupported::no_effect(
-        "endpoint-reconciler-type",
-        "each server writes its own address into the endpoints of the Service kubernetes",
-    ),
-    Unsupported::no_effect(
         "etcd-count-metric-poll-period",
         "objects are counted in the watch cache",
     ),

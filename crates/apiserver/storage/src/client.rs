@@ -1,10 +1,13 @@
 //! Reads and compare-and-swap writes.
 
+use crate::connector::StoreTls;
 use crate::lease::Leases;
 use crate::members::Members;
 use crate::read_index::ReadIndex;
 use crate::value::{Page, StoredValue};
 use crate::{ConfigError, LatencyMetrics, StoreConfig, StoreError};
+use base_tls::Followed;
+use base_tls::rustls::ClientConfig;
 use bytes::Bytes;
 use proto_etcd::etcdserverpb as pb;
 use std::future::Future;
@@ -21,6 +24,7 @@ const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 #[derive(Clone)]
 pub struct Store {
     pub(crate) members: Members,
+    pub(crate) tls: StoreTls,
     read_index: ReadIndex,
     latencies: LatencyMetrics,
     leases: Arc<Leases>,
@@ -30,15 +34,26 @@ pub struct Store {
 impl Store {
     /// Loads the files that `config` names; connects on first use.
     pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
+        Self::with_tls(config, config.load_tls()?)
+    }
+
+    pub(crate) fn with_tls(
+        config: &StoreConfig,
+        tls: Followed<Arc<ClientConfig>>,
+    ) -> Result<Self, ConfigError> {
+        let tls = Arc::new(tls);
+        // Before the first connection, which may use newer files.
+        let read = tls.current();
         // API servers that run beside each other begin with different members, as a rule. Process
         // ids would not do: in a container it is 1.
         let first = RandomState::new().hash_one(0) as usize;
-        let members = Members::new(config.build_channels()?, first);
+        let members = Members::new(config.connect_members(&tls)?, read.as_ref(), first);
         let read_index = ReadIndex::new(members.clone());
         let leases = Arc::new(Leases::new(members.clone()));
         Ok(Store {
             leases,
             members,
+            tls,
             read_index,
             latencies: LatencyMetrics::default(),
             compacted: Arc::default(),
@@ -239,7 +254,7 @@ impl Store {
     }
 }
 
-fn kv_client(channel: Channel) -> pb::kv_client::KvClient<Channel> {
+pub(crate) fn kv_client(channel: Channel) -> pb::kv_client::KvClient<Channel> {
     pb::kv_client::KvClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE)

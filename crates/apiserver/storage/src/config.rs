@@ -1,6 +1,8 @@
 //! Addresses and credentials of the store.
 
-use crate::connector::{ClientCertificateFiles, StoreTls, build_tls_channel, load_tls};
+use crate::connector::{
+    ClientCertificateFiles, StoreTls, build_plain_channel, build_tls_channel, load_tls,
+};
 use base_tls::Followed;
 use base_tls::rustls::ClientConfig;
 use std::path::PathBuf;
@@ -44,11 +46,6 @@ pub enum ConfigError {
 }
 
 impl StoreConfig {
-    /// Creates a channel for each member. They connect on first use, and again as needed.
-    pub(crate) fn build_channels(&self) -> Result<Vec<(String, Channel)>, ConfigError> {
-        self.connect_members(&Arc::new(self.load_tls()?))
-    }
-
     /// Reads the TLS files.
     pub(crate) fn load_tls(&self) -> Result<Followed<Arc<ClientConfig>>, ConfigError> {
         let pair = match (&self.cert_file, &self.key_file) {
@@ -62,6 +59,7 @@ impl StoreConfig {
         Ok(load_tls(self.ca_file.clone(), pair)?)
     }
 
+    /// Creates a channel for each member. They connect on first use, and again as needed.
     pub(crate) fn connect_members(
         &self,
         tls: &StoreTls,
@@ -76,14 +74,15 @@ impl StoreConfig {
     }
 }
 
-fn build_channel(url: &str, tls: &StoreTls) -> Result<Channel, ConfigError> {
+/// Creates a channel to one member.
+pub(crate) fn build_channel(url: &str, tls: &StoreTls) -> Result<Channel, ConfigError> {
     let bad = || ConfigError::BadUrl {
         url: url.to_owned(),
     };
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| bad())?;
     match endpoint.uri().scheme_str() {
         Some("https") => build_tls_channel(endpoint.uri(), tls, set_timeouts).ok_or_else(bad),
-        Some("http") => Ok(set_timeouts(endpoint).connect_lazy()),
+        Some("http") => build_plain_channel(endpoint.uri(), set_timeouts).ok_or_else(bad),
         _ => Err(bad()),
     }
 }
@@ -95,5 +94,4 @@ fn set_timeouts(endpoint: Endpoint) -> Endpoint {
         // after minutes.
         .http2_keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(10))
-        .tcp_nodelay(true)
 }

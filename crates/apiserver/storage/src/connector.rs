@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base_serve::WriteCoalescer;
 use base_tls::rustls::ClientConfig;
 use base_tls::rustls::pki_types::ServerName;
 use base_tls::{ClientTls, Followed, TlsError, client_config};
@@ -17,10 +18,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::addresses::connect_host;
+
 /// The protocol of gRPC in ALPN.
 const HTTP2: &[u8] = b"h2";
 /// Port of an `https` URL without one, as in HTTP.
 const HTTPS_PORT: u16 = 443;
+/// Port of an `http` URL without one.
+const HTTP_PORT: u16 = 80;
 
 /// TLS of new connections, which follows the files of the flags.
 pub(crate) type StoreTls = Arc<Followed<Arc<ClientConfig>>>;
@@ -79,6 +84,26 @@ fn build_client_config(
     })
 }
 
+/// Creates a channel to an `http` member, as [`build_tls_channel`] does.
+pub(crate) fn build_plain_channel(
+    uri: &Uri,
+    configure: impl Fn(Endpoint) -> Endpoint,
+) -> Option<Channel> {
+    let authority = uri.authority()?;
+    let host = authority.host().trim_matches(['[', ']']).to_owned();
+    let port = authority.port_u16().unwrap_or(HTTP_PORT);
+    let connector = tower::service_fn(move |_: Uri| {
+        let host = host.clone();
+        async move { open_plain_stream(&host, port).await.map(TokioIo::new) }
+    });
+    let endpoint = Endpoint::from(uri.clone());
+    Some(configure(endpoint).connect_with_connector_lazy(connector))
+}
+
+async fn open_plain_stream(host: &str, port: u16) -> io::Result<WriteCoalescer<TcpStream>> {
+    Ok(WriteCoalescer::new(connect_host(host, port).await?))
+}
+
 /// Creates a channel to an `https` member. It connects on first use, and again as needed.
 ///
 /// `configure` sets the timeouts of the endpoint. Returns None if the URL has no host that a
@@ -110,8 +135,7 @@ async fn open_stream(
     name: ServerName<'static>,
     tls: &StoreTls,
 ) -> io::Result<Box<dyn Stream>> {
-    let stream = TcpStream::connect((host, port)).await?;
-    stream.set_nodelay(true)?;
+    let stream = connect_host(host, port).await?;
     // Reads the files if they have changed.
     let config = base_task::blocking(|| tls.current());
     let config = TlsConnector::from(config.as_ref().clone());
@@ -119,5 +143,5 @@ async fn open_stream(
     if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
         return Err(io::Error::other("the member does not offer HTTP/2"));
     }
-    Ok(Box::new(stream))
+    Ok(Box::new(WriteCoalescer::new(stream)))
 }

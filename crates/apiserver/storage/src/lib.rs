@@ -6,6 +6,7 @@
 //!
 //! Rejected: retrying a write whose outcome is unknown. The caller gets an error and reads again.
 
+mod addresses;
 mod client;
 mod compact;
 mod config;
@@ -16,6 +17,7 @@ mod lease;
 mod members;
 mod progress;
 mod read_index;
+mod renewal;
 #[cfg(test)]
 mod tests;
 mod value;

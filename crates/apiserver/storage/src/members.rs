@@ -11,8 +11,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_tls::rustls::ClientConfig;
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
@@ -31,8 +33,21 @@ const AVOIDANCE: Duration = Duration::from_secs(30);
 pub(crate) struct Members(Arc<Shared>);
 
 struct Shared {
-    members: Vec<(String, Channel)>,
+    members: Vec<KnownMember>,
     choice: Mutex<Choice>,
+}
+
+struct KnownMember {
+    url: String,
+    connection: watch::Sender<Connection>,
+}
+
+/// A connection to a member, which is replaced when the files of its certificates have changed.
+#[derive(Clone)]
+struct Connection {
+    channel: Channel,
+    /// Content of the files before the channel was created.
+    tls: Arc<ClientConfig>,
 }
 
 /// The preferred member, and when each member was left.
@@ -47,6 +62,7 @@ struct Choice {
 #[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) channel: Channel,
+    tls: Arc<ClientConfig>,
     index: usize,
     generation: u64,
 }
@@ -73,17 +89,40 @@ impl Choice {
     }
 }
 
+impl Shared {
+    fn member(&self, index: usize, generation: u64) -> Member {
+        let Connection { channel, tls } = self.members[index].connection.borrow().clone();
+        Member {
+            channel,
+            tls,
+            index,
+            generation,
+        }
+    }
+}
+
 impl Members {
-    /// `members` are URLs with their connections; `first` selects the one that is preferred at
-    /// first.
-    pub(crate) fn new(members: Vec<(String, Channel)>, first: usize) -> Self {
+    /// `members` are URLs with their channels, `tls` is the content of the files before they were
+    /// created; `first` selects the member that is preferred at first.
+    pub(crate) fn new(
+        members: Vec<(String, Channel)>,
+        tls: &Arc<ClientConfig>,
+        first: usize,
+    ) -> Self {
         let choice = Choice {
             preferred: first % members.len().max(1),
             generation: 0,
             left: vec![None; members.len()],
         };
+        let members = members.into_iter().map(|(url, channel)| KnownMember {
+            url,
+            connection: watch::Sender::new(Connection {
+                channel,
+                tls: tls.clone(),
+            }),
+        });
         Self(Arc::new(Shared {
-            members,
+            members: members.collect(),
             choice: Mutex::new(choice),
         }))
     }
@@ -91,11 +130,38 @@ impl Members {
     /// Returns the member that calls go to.
     pub(crate) fn preferred(&self) -> Member {
         let choice = self.0.choice.lock();
-        Member {
-            channel: self.0.members[choice.preferred].1.clone(),
-            index: choice.preferred,
-            generation: choice.generation,
+        self.0.member(choice.preferred, choice.generation)
+    }
+
+    /// Returns the index and the URL of each member whose connection is older than these files.
+    pub(crate) fn list_outdated(&self, tls: &Arc<ClientConfig>) -> Vec<(usize, String)> {
+        let members = self.0.members.iter().enumerate();
+        let outdated = members
+            .filter(|(_, member)| !Arc::ptr_eq(&member.connection.borrow().tls, tls))
+            .filter(|(_, member)| member.url.starts_with("https://"));
+        outdated
+            .map(|(index, member)| (index, member.url.clone()))
+            .collect()
+    }
+
+    /// Uses a new channel for later calls to a member. Calls that run end on the former one.
+    pub(crate) fn replace_connection(
+        &self,
+        index: usize,
+        channel: Channel,
+        tls: Arc<ClientConfig>,
+    ) {
+        if let Some(member) = self.0.members.get(index) {
+            member.connection.send_replace(Connection { channel, tls });
         }
+    }
+
+    /// Waits until the connection of a member has been replaced.
+    pub(crate) async fn wait_for_replacement(&self, member: &Member) {
+        let mut connection = self.0.members[member.index].connection.subscribe();
+        let replaced = connection.wait_for(|now| !Arc::ptr_eq(&now.tls, &member.tls));
+        // No error: the sender lives as long as `self`.
+        let _ = replaced.await;
     }
 
     /// Returns a member that is not among those `tried`: the preferred one, or the one that was
@@ -106,11 +172,7 @@ impl Members {
         let others = all.filter(|index| !tried.contains(index));
         let rank = |index: &usize| (*index != choice.preferred, choice.left[*index]);
         let index = others.min_by_key(rank)?;
-        Some(Member {
-            channel: self.0.members[index].1.clone(),
-            index,
-            generation: choice.generation,
-        })
+        Some(self.0.member(index, choice.generation))
     }
 
     /// Prefers a member that has responded where the preferred one was silent.
@@ -148,7 +210,7 @@ impl Members {
         choice.generation += 1;
         drop(choice);
         if is_first {
-            let (from, to) = (&self.0.members[member.index].0, &self.0.members[next].0);
+            let (from, to) = (&self.0.members[member.index].url, &self.0.members[next].url);
             tracing::info!(%from, %to, ?reason, "using another member of the store");
         }
     }

@@ -6,6 +6,7 @@ mod compact;
 mod config;
 mod connector;
 mod members;
+mod renewal;
 mod watch;
 
 use crate::{Store, StoreConfig};

@@ -13,6 +13,7 @@ use crate::{Store, StoreError, StoredValue};
 use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::{Event, event::EventType};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -141,6 +142,8 @@ struct Watch {
 enum StreamEnd {
     Compacted,
     ReceiverDropped,
+    /// The member has a new connection.
+    Replaced,
     Lost(String),
 }
 
@@ -153,6 +156,10 @@ impl Watch {
             let why = match self.run_stream(&member).await {
                 StreamEnd::ReceiverDropped => return,
                 StreamEnd::Compacted => return drop(self.sender.send(WatchItem::Compacted).await),
+                StreamEnd::Replaced => {
+                    self.pending.clear();
+                    continue;
+                }
                 StreamEnd::Lost(why) => why,
             };
             self.store.members.leave(&member, Reason::Failure);
@@ -179,7 +186,7 @@ impl Watch {
         };
         match timeout(response_timeout, self.open_stream(member)).await {
             Ok(Ok((requests, responses))) => {
-                self.follow_stream(requests, responses, response_timeout)
+                self.follow_stream(member, requests, responses, response_timeout)
                     .await
             }
             Ok(Err(e)) => StreamEnd::Lost(e.to_string()),
@@ -233,19 +240,24 @@ impl Watch {
 
     async fn follow_stream(
         &mut self,
+        member: &Member,
         requests: mpsc::Sender<pb::WatchRequest>,
         mut responses: MessageStream<pb::WatchResponse>,
         response_timeout: Duration,
     ) -> StreamEnd {
-        let has_several = self.store.members.has_several();
+        let members = self.store.members.clone();
+        let has_several = members.has_several();
+        let mut replaced = pin!(members.wait_for_replacement(member));
         let mut wait = Wait::default();
         loop {
             let wanted = *self.wanted.borrow_and_update();
             wait.update(self.after, wanted, Instant::now());
             let hangs = sleep_after(wait.since.filter(|_| has_several), response_timeout);
             tokio::select! {
-                // Responses first: while the caches were busy, they have waited here.
                 biased;
+                // No change is lost: the next stream begins after the last delivered revision.
+                () = &mut replaced => return StreamEnd::Replaced,
+                // Before the others: while the caches were busy, responses have waited here.
                 response = responses.message() => match response {
                     Ok(Some(response)) => {
                         if response.created {

@@ -1,10 +1,10 @@
 //! A kubeconfig that a flag or the admission configuration names: the server of a callback, and the
 //! credentials for servers.
 
-use crate::config_file::{ConfigError, read_config};
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use api_meta::tree::{flag, get, list, opt_text, text};
+use apiserver_config::{ConfigFileError, read_config, read_file};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// The file can't be read or parsed.
-    pub fn read_file(path: &Path) -> Result<Self, ConfigError> {
+    pub fn read_file(path: &Path) -> Result<Self, ConfigFileError> {
         Ok(Kubeconfig {
             path: path.into(),
             tree: read_config(path)?,
@@ -35,8 +35,8 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// The context is incomplete, or the server is not verified.
-    pub fn endpoint(&self) -> Result<Endpoint, ConfigError> {
-        let wrong = |why| ConfigError::invalid(&self.path, why);
+    pub fn endpoint(&self) -> Result<Endpoint, ConfigFileError> {
+        let wrong = |why| ConfigFileError::content(&self.path, why);
         let cluster = find_cluster(&self.tree).map_err(wrong)?;
         for field in UNSUPPORTED {
             if flag(cluster, field) || !text(cluster, field).is_empty() {
@@ -52,9 +52,7 @@ impl Kubeconfig {
         ) {
             ("", "") => {}
             ("", file) => {
-                let path = self.folder().join(file);
-                let bytes =
-                    std::fs::read(&path).map_err(|source| ConfigError::Read { path, source })?;
+                let bytes = read_file(&self.folder().join(file))?;
                 config["caBundle"] = STANDARD.encode(bytes).into();
             }
             (data, _) => config["caBundle"] = data.into(),
@@ -66,10 +64,10 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// A file that can't be read, or a kind of credentials that is not implemented.
-    pub fn credentials(&self) -> Result<Credentials, ConfigError> {
+    pub fn credentials(&self) -> Result<Credentials, ConfigFileError> {
         let current = find_context(&self.tree).and_then(|context| opt_text(context, "user"));
         Credentials::parse(&self.tree, current, self.folder())
-            .map_err(|why| ConfigError::invalid(&self.path, why))
+            .map_err(|why| ConfigFileError::content(&self.path, why))
     }
 
     /// Returns the credentials of the current context's user alone, for the server of
@@ -77,7 +75,7 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// As [`Kubeconfig::credentials`].
-    pub fn current_credentials(&self) -> Result<Credentials, ConfigError> {
+    pub fn current_credentials(&self) -> Result<Credentials, ConfigFileError> {
         Ok(self.credentials()?.keep_current())
     }
 

@@ -7,16 +7,16 @@
 //! Invariant: no server is trusted without verification of its certificate, and no content of a
 //! request, a credential or a CA bundle is logged.
 
-mod config_file;
 mod credentials;
 mod endpoint;
 mod kubeconfig;
 mod resolver;
+mod review_version;
 mod transport;
 
-pub use config_file::{ConfigError, read_config};
 pub use credentials::Credentials;
 pub use endpoint::{Endpoint, ServiceName};
 pub use kubeconfig::Kubeconfig;
 pub use resolver::{Address, ClusterIpResolver, EndpointResolver, ServiceResolver};
+pub use review_version::ReviewVersion;
 pub use transport::{CallError, Post, Transport, describe_tls, verified_client};

@@ -12,11 +12,11 @@ pub use response::ConversionError;
 
 use api_meta::Meta;
 use api_meta::tree::{get, text, texts};
-use apiserver_webhook_client::{Endpoint, Transport};
+use apiserver_webhook_client::{Endpoint, ReviewVersion, Transport};
 use bytes::Bytes;
 use metrics::Failure;
 use response::{check_converted, parse_response};
-use review::{ConversionVersion, build_review, split_batches};
+use review::{build_review, split_batches};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub struct ConversionWebhook {
     definition: String,
     endpoint: Result<Endpoint, String>,
     /// The first known version of `conversionReviewVersions`.
-    version: Option<ConversionVersion>,
+    version: Option<ReviewVersion>,
     calls: Semaphore,
 }
 
@@ -51,7 +51,7 @@ impl ConversionWebhook {
             endpoint: Endpoint::parse(get(webhook, "clientConfig")),
             // Upstream takes the first version it knows, not the newest: the author of the webhook
             // orders them.
-            version: versions.find_map(ConversionVersion::from_name),
+            version: versions.find_map(ReviewVersion::from_name),
             calls: Semaphore::new(CALLS),
         })
     }

@@ -1,7 +1,7 @@
 //! The file of `--admission-control-config-file`.
 
 use api_meta::tree::{get, has, list, text};
-use apiserver_webhook_client::{ConfigError, read_config};
+use apiserver_config::{ConfigFileError, read_config};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -29,9 +29,9 @@ const FILE_VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.i
 /// # Errors
 /// A file that can't be read or used, or the configuration of another plugin: ignored, its rules
 /// would not be enforced.
-pub fn read_plugin_configs(path: &Path) -> Result<WebhookConfig, ConfigError> {
+pub fn read_plugin_configs(path: &Path) -> Result<WebhookConfig, ConfigFileError> {
     let tree = read_config(path)?;
-    let wrong = |why| ConfigError::invalid(path, why);
+    let wrong = |why: String| ConfigFileError::content(path, why);
     if text(&tree, "kind") != "AdmissionConfiguration"
         || !FILE_VERSIONS.contains(&text(&tree, "apiVersion"))
     {
@@ -57,7 +57,7 @@ pub fn read_plugin_configs(path: &Path) -> Result<WebhookConfig, ConfigError> {
     Ok(found)
 }
 
-fn read_plugin(plugin: &Value, path: &Path) -> Result<PluginConfig, ConfigError> {
+fn read_plugin(plugin: &Value, path: &Path) -> Result<PluginConfig, ConfigFileError> {
     // As upstream: a nested configuration wins over a path.
     if has(plugin, "configuration") {
         return parse_plugin(get(plugin, "configuration"), path);
@@ -71,8 +71,8 @@ fn read_plugin(plugin: &Value, path: &Path) -> Result<PluginConfig, ConfigError>
     parse_plugin(&read_config(&nested)?, &nested)
 }
 
-fn parse_plugin(tree: &Value, path: &Path) -> Result<PluginConfig, ConfigError> {
-    let wrong = |why| ConfigError::invalid(path, why);
+fn parse_plugin(tree: &Value, path: &Path) -> Result<PluginConfig, ConfigFileError> {
+    let wrong = |why: String| ConfigFileError::content(path, why);
     let known = matches!(
         (text(tree, "apiVersion"), text(tree, "kind")),
         (
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(plugins: Value) -> Result<WebhookConfig, ConfigError> {
+    fn read(plugins: Value) -> Result<WebhookConfig, ConfigFileError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admission.yaml");
         let tree = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins});

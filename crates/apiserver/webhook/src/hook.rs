@@ -1,11 +1,10 @@
 //! One webhook, compiled from its configuration.
 
 use crate::conditions::{ConditionCompiler, Conditions};
-use crate::review::ReviewVersion;
 use crate::rules::Rule;
 use api_meta::tree::{get, int, list, text, texts};
 use api_meta::{Meta, Selector};
-use apiserver_webhook_client::Endpoint;
+use apiserver_webhook_client::{Endpoint, ReviewVersion};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;

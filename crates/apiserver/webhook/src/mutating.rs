@@ -14,7 +14,7 @@ use crate::plugin::{Plugin, Setup};
 use crate::select::{HookCall, Lookups, select_hook};
 use crate::versioned::{VersionedObjects, convert_back};
 use api_meta::ApiError;
-use apiserver_request::{Admission, AdmissionRequest, Operation};
+use apiserver_request::{Admission, AdmissionRequest};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
@@ -142,16 +142,13 @@ impl Pass<'_> {
         annotate_response(&invocation.hook, &response);
         request.warnings.extend(response.warnings.iter().cloned());
         check_verdict(&invocation.hook, &response)?;
-        // The options of a connection are not read from the object, so that a patch of it would
-        // have no effect.
-        let fixed = attributes.operation == Operation::Connect;
-        let object = if fixed { &Value::Null } else { &objects.object };
         let target = PatchTarget {
             hook: &invocation.hook.name,
             resource: &invocation.resource,
             subresource: attributes.subresource,
         };
-        let Some(patched) = apply_response(&target, &*setup.kinds, object, &response)? else {
+        let Some(patched) = apply_response(&target, &*setup.kinds, &objects.object, &response)?
+        else {
             return Ok(None);
         };
         annotate_patch(index, &invocation.hook, &response.patch);

@@ -1,7 +1,8 @@
 //! The response of an AdmissionReview: decoding and its checks.
 
-use crate::review::ReviewVersion;
+use crate::review::GROUP;
 use api_meta::tree::{entries, flag, get, has, list, opt_text, text};
+use apiserver_webhook_client::ReviewVersion;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -141,7 +142,7 @@ fn check_identity(review: &Value, response: &Value, uid: &str) -> Result<(), Str
         return Err(format!("expected response.uid={uid:?}, got {found:?}"));
     }
     let (version, kind) = (text(review, "apiVersion"), text(review, "kind"));
-    let expect = ReviewVersion::V1.api_version();
+    let expect = ReviewVersion::V1.api_version(GROUP);
     if version != expect || kind != "AdmissionReview" {
         return Err(format!(
             "expected webhook response of {expect}, Kind=AdmissionReview, got {version}, Kind={kind}"

@@ -3,39 +3,15 @@
 use crate::attributes::Attributes;
 use crate::kinds::ReviewTarget;
 use api_codec::json::{write_string, write_value};
-use apiserver_request::{Operation, User};
-use serde_json::{Map, Value, json};
+use apiserver_request::Operation;
+use apiserver_webhook_client::ReviewVersion;
+use serde_json::{Value, json};
 
 /// Bytes for a review of a small object.
 const REVIEW_CAPACITY: usize = 4096;
 
-/// A version of AdmissionReview. Both have the same fields in a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReviewVersion {
-    /// `v1`
-    V1,
-    /// `v1beta1`
-    V1beta1,
-}
-
-impl ReviewVersion {
-    /// Returns the version of a name in `admissionReviewVersions`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(ReviewVersion::V1),
-            "v1beta1" => Some(ReviewVersion::V1beta1),
-            _ => None,
-        }
-    }
-
-    /// Returns the `apiVersion`.
-    pub fn api_version(self) -> &'static str {
-        match self {
-            ReviewVersion::V1 => "admission.k8s.io/v1",
-            ReviewVersion::V1beta1 => "admission.k8s.io/v1beta1",
-        }
-    }
-}
+/// The group of reviews. Both versions have the same fields in a request.
+pub const GROUP: &str = "admission.k8s.io";
 
 /// Encodes a review as JSON. The objects are in the target's version, and `encode` appends one of
 /// them: a tree of the review would be a copy of both.
@@ -49,7 +25,7 @@ pub fn encode_review(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(REVIEW_CAPACITY);
     out.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":"#);
-    write_string(version.api_version(), &mut out);
+    write_string(&version.api_version(GROUP), &mut out);
     out.extend_from_slice(br#","request":{"uid":"#);
     write_string(uid, &mut out);
     let request = build_request(attributes, target);
@@ -75,7 +51,7 @@ pub fn build_request(attributes: &Attributes<'_>, (resource, kind): &ReviewTarge
         "requestKind": attributes.kind.to_json(),
         "requestResource": attributes.resource.to_json(),
         "operation": attributes.operation.as_str(),
-        "userInfo": user_info(attributes.user),
+        "userInfo": attributes.user.to_user_info(),
         "dryRun": attributes.dry_run,
         "options": operation_options(attributes),
     });
@@ -91,21 +67,6 @@ pub fn build_request(attributes: &Attributes<'_>, (resource, kind): &ReviewTarge
         }
     }
     request
-}
-
-fn user_info(user: &User) -> Value {
-    let mut info = Map::new();
-    let texts = [("username", &user.name), ("uid", &user.uid)];
-    for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-        info.insert(field.into(), text.clone().into());
-    }
-    if !user.groups.is_empty() {
-        info.insert("groups".into(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        info.insert("extra".into(), json!(user.extra));
-    }
-    Value::Object(info)
 }
 
 /// Webhooks see a patch as the update or create that it results in.

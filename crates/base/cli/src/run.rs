@@ -119,8 +119,10 @@ where
         .enable_all()
         .build()?;
     let result = runtime.block_on(async { main(args, base_task::shutdown_on_signals()?).await });
-    // Blocking tasks, such as a read on a hung disk, must not delay the exit.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    // Tasks that still run end with the process, as they do if it is killed. Dropping the runtime
+    // would wait for blocking work, such as a read on a hung disk, and stops the timers under tasks
+    // that return from such work: they panic.
+    std::mem::forget(runtime);
     result
 }
 
@@ -132,8 +134,11 @@ fn worker_threads() -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     #[derive(Debug, Parser)]
     struct Flags {
@@ -147,6 +152,41 @@ mod tests {
         profiling: bool,
         #[arg(long)]
         config: Option<String>,
+    }
+
+    #[test]
+    fn tasks_that_block_at_the_end_do_not_panic() {
+        let panicked = Arc::new(AtomicBool::new(false));
+        let observed = panicked.clone();
+        let former = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // Other tests run beside, on threads of other names.
+            if std::thread::current().name() == Some("tokio-rt-worker") {
+                observed.store(true, Ordering::SeqCst);
+            }
+            former(panic);
+        }));
+        let (started, starts) = std::sync::mpsc::channel();
+        let (sender, slept) = std::sync::mpsc::channel();
+        let main = |(), shutdown| async move {
+            let tasks = base_task::Tasks::new(shutdown);
+            tasks.spawn("blocks", async move {
+                base_task::blocking(|| {
+                    started.send(()).unwrap();
+                    // Long enough for the end of `main` and of the runtime.
+                    std::thread::sleep(Duration::from_millis(200));
+                });
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                sender.send(()).unwrap();
+            });
+            starts.recv_timeout(Duration::from_secs(60))?;
+            Ok(())
+        };
+        block_on_main(main, ()).unwrap();
+        // Either the task ran on or it was dropped.
+        let _ = slept.recv_timeout(Duration::from_secs(60));
+        drop(std::panic::take_hook());
+        assert!(!panicked.load(Ordering::SeqCst));
     }
 
     #[test]

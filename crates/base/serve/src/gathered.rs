@@ -18,6 +18,33 @@ pub struct Gathered<T> {
     inner: T,
     waiting: BytesMut,
     unflushed: bool,
+    progress: WriteProgress,
+}
+
+/// Progress of a stream with its data.
+#[derive(Debug, Default)]
+struct WriteProgress {
+    /// Number of bytes that the stream has accepted.
+    accepted: u64,
+    /// The stream accepts no data.
+    write_waits: bool,
+    /// The stream has data of its own to send, as that of TLS does.
+    flush_waits: bool,
+}
+
+impl WriteProgress {
+    fn record_write(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.write_waits = polled.is_pending();
+        if let Poll::Ready(Ok(accepted)) = polled {
+            self.accepted += accepted as u64;
+        }
+        polled
+    }
+
+    fn record_flush(&mut self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        self.flush_waits = polled.is_pending();
+        polled
+    }
 }
 
 impl<T> Gathered<T> {
@@ -27,7 +54,18 @@ impl<T> Gathered<T> {
             inner,
             waiting: BytesMut::new(),
             unflushed: false,
+            progress: WriteProgress::default(),
         }
+    }
+
+    /// Returns the number of bytes that the stream has accepted, if data wait for the peer.
+    pub(crate) fn count_if_waiting(&self) -> Option<u64> {
+        let WriteProgress {
+            accepted,
+            write_waits,
+            flush_waits,
+        } = self.progress;
+        (write_waits || flush_waits).then_some(accepted)
     }
 
     /// Returns the stream.
@@ -50,7 +88,8 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         self.unflushed = true;
         // Large writes go directly to the stream: copying them would cost more than the call.
         if length > MOST {
-            return Pin::new(&mut self.inner).poll_write_vectored(cx, piece);
+            let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, piece);
+            return self.progress.record_write(polled);
         }
         self.waiting.reserve(length);
         for part in piece {
@@ -59,11 +98,23 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         Poll::Ready(Ok(length))
     }
 
+    /// Sends buffered data, then writes directly to the stream.
+    pub fn poll_write_through(
+        &mut self,
+        cx: &mut Context<'_>,
+        piece: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_waiting(cx))?;
+        self.unflushed = true;
+        Pin::new(&mut self.inner).poll_write_vectored(cx, piece)
+    }
+
     /// Sends buffered data and flushes the stream.
     pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_waiting(cx))?;
         if self.unflushed {
-            ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+            let polled = Pin::new(&mut self.inner).poll_flush(cx);
+            ready!(self.progress.record_flush(polled))?;
             self.unflushed = false;
         }
         Poll::Ready(Ok(()))
@@ -72,12 +123,14 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
     /// Sends buffered data and shuts down the stream.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_send(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.progress.record_flush(polled)
     }
 
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.waiting.is_empty() {
-            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.waiting))?;
+            let polled = Pin::new(&mut self.inner).poll_write(cx, &self.waiting);
+            let sent = ready!(self.progress.record_write(polled))?;
             // A stream that accepts nothing without an error would make this loop spin.
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));

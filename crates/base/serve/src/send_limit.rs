@@ -21,8 +21,9 @@ thread_local! {
 /// Limits the time for sending the current request's response, from now. A service calls it from
 /// its future. At the deadline, the stream is reset (HTTP/2) or the connection is closed (HTTP/1).
 ///
-/// Data that the connection has buffered already, at most the last frame of the body, are not
-/// limited in HTTP/2.
+/// Data that a connection has buffered already have another limit: it is closed if its client takes
+/// none of them for 60 s. They are up to 16 KiB of the connection, and in HTTP/2 up to
+/// [`Http2Buffers::send`](crate::Http2Buffers::send) bytes and the frame after them.
 pub fn limit_sending(limit: Duration) {
     // A limit that the clock can't represent is none.
     DEADLINE.set(Instant::now().checked_add(limit));
@@ -103,12 +104,17 @@ mod tests {
     use http_body_util::{BodyExt, Full};
     use hyper::body::{Frame, Incoming};
     use hyper::service::service_fn;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ClientConfig, RootCertStore, ServerConfig};
     use std::convert::Infallible;
     use std::future::pending;
+    use std::io;
     use std::net::SocketAddr;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::sync::Arc;
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::{mpsc, oneshot};
+    use tokio_rustls::TlsConnector;
     use tokio_util::sync::CancellationToken;
 
     #[tokio::test(start_paused = true)]
@@ -144,6 +150,9 @@ mod tests {
         assert_eq!(tokio::join!(limited, other), (None, Some(())));
     }
 
+    /// Smaller than a connection's buffer, so that frames wait there too.
+    const FRAME: usize = 8 * 1024;
+
     /// A body without an end, which a client must read.
     struct Endless(#[expect(dead_code, reason = "dropped with the body")] oneshot::Sender<()>);
 
@@ -155,59 +164,139 @@ mod tests {
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0; 64 * 1024])))))
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0; FRAME])))))
         }
     }
 
-    /// Serves `/endless`, whose end is sent to `ended`, and `ok` on other paths.
-    async fn start_server(ended: mpsc::Sender<oneshot::Receiver<()>>) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let ended = ended.clone();
-            async move {
-                limit_sending(Duration::from_millis(500));
-                if request.uri().path() != "/endless" {
-                    return Ok::<_, Infallible>(Response::new(Full::from("ok").boxed_unsync()));
+    /// A server with two places for connections.
+    struct LimitedServer {
+        address: SocketAddr,
+        /// Receives the end of the body of each `/endless`.
+        bodies: mpsc::Receiver<oneshot::Receiver<()>>,
+        tls: Option<TlsConnector>,
+    }
+
+    trait Stream: AsyncRead + AsyncWrite + Unpin {}
+    impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+    /// Creates a key pair, and a client that trusts it.
+    fn create_tls() -> (Arc<ServerConfig>, TlsConnector) {
+        let names = vec!["localhost".to_owned()];
+        let pair = rcgen::generate_simple_self_signed(names).unwrap();
+        let certificate = pair.cert.der().clone();
+        let key = PrivateKeyDer::Pkcs8(pair.signing_key.serialize_der().into());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.clone()], key)
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (Arc::new(server), TlsConnector::from(Arc::new(client)))
+    }
+
+    impl LimitedServer {
+        /// Responds to `/endless` with a body without an end, and with `ok` to other paths.
+        async fn start(with_tls: bool) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (ended, bodies) = mpsc::channel(1);
+            let service = service_fn(move |request: Request<Incoming>| {
+                let ended = ended.clone();
+                async move {
+                    limit_sending(Duration::from_millis(500));
+                    if request.uri().path() != "/endless" {
+                        return Ok::<_, Infallible>(Response::new(Full::from("ok").boxed_unsync()));
+                    }
+                    let (sender, receiver) = oneshot::channel();
+                    ended.send(receiver).await.unwrap();
+                    Ok(Response::new(Endless(sender).boxed_unsync()))
                 }
-                let (sender, receiver) = oneshot::channel();
-                ended.send(receiver).await.unwrap();
-                Ok(Response::new(Endless(sender).boxed_unsync()))
+            });
+            let (server_tls, tls) = with_tls.then(create_tls).unzip();
+            let options = crate::Options {
+                tls: server_tls,
+                // The connection that reads is kept while the other one is waited for.
+                deadline: Duration::from_secs(120),
+                max_connections: 2,
+                ..crate::Options::default()
+            };
+            let shutdown = CancellationToken::new();
+            tokio::spawn(crate::serve_http(listener, options, service, shutdown));
+            Self {
+                address,
+                bodies,
+                tls,
             }
-        });
-        let options = crate::Options::default();
-        let shutdown = CancellationToken::new();
-        tokio::spawn(crate::serve_http(listener, options, service, shutdown));
-        address
+        }
+
+        async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+            let stream = TcpStream::connect(self.address).await?;
+            let Some(tls) = &self.tls else {
+                return Ok(Box::new(stream));
+            };
+            let name = "localhost".try_into().unwrap();
+            Ok(Box::new(tls.connect(name, stream).await?))
+        }
     }
 
-    async fn send_get(stream: &mut TcpStream, path: &str) {
+    async fn send_get(stream: &mut dyn Stream, path: &str) -> io::Result<()> {
         let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
-        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(head.as_bytes()).await?;
+        stream.flush().await
     }
 
-    async fn read_ok(stream: &mut TcpStream) {
+    async fn get_ok(stream: &mut dyn Stream) -> io::Result<()> {
+        send_get(stream, "/").await?;
         let mut received = Vec::new();
         while !received.ends_with(b"\r\n\r\nok") {
-            let read = stream.read_buf(&mut received).await.unwrap();
-            assert!(read > 0, "the server closed the connection");
+            if stream.read_buf(&mut received).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
+        Ok(())
+    }
+
+    /// Tries until the server has a place for a connection, for at most 30 s: less than the time
+    /// after which a connection is closed on which nothing is read.
+    async fn wait_for_place(server: &LimitedServer) {
+        let attempts = async {
+            loop {
+                if let Ok(mut stream) = server.connect().await
+                    && get_ok(&mut *stream).await.is_ok()
+                {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let free = tokio::time::timeout(Duration::from_secs(30), attempts).await;
+        assert!(free.is_ok(), "the unread connection occupies its place");
     }
 
     #[tokio::test]
     async fn connection_of_http1_ends_with_a_response_that_is_not_read_only() {
-        let (sender, mut ended) = mpsc::channel(1);
-        let address = start_server(sender).await;
-        let mut reading = TcpStream::connect(address).await.unwrap();
-        send_get(&mut reading, "/").await;
-        read_ok(&mut reading).await;
-        let mut stuck = TcpStream::connect(address).await.unwrap();
-        send_get(&mut stuck, "/endless").await;
-        let body = ended.recv().await.unwrap();
-        let dropped = tokio::time::timeout(Duration::from_secs(60), body).await;
-        assert!(dropped.unwrap().is_err(), "the body ends at its deadline");
-        // The deadline of the first response has passed, too.
-        send_get(&mut reading, "/").await;
-        read_ok(&mut reading).await;
+        for with_tls in [false, true] {
+            let mut server = LimitedServer::start(with_tls).await;
+            let mut reading = server.connect().await.unwrap();
+            get_ok(&mut *reading).await.unwrap();
+            let mut stuck = server.connect().await.unwrap();
+            send_get(&mut *stuck, "/endless").await.unwrap();
+            let body = server.bodies.recv().await.unwrap();
+            let dropped = tokio::time::timeout(Duration::from_secs(60), body).await;
+            assert!(dropped.unwrap().is_err(), "the body ends at its deadline");
+            // Nothing was read from `stuck`, which is still open at this end.
+            wait_for_place(&server).await;
+            // The deadline of the first response has passed, too.
+            get_ok(&mut *reading).await.unwrap();
+            drop(stuck);
+        }
     }
 }

@@ -24,6 +24,7 @@ impl MetricsPage {
 
     /// Writes a sample. `labels` are those of [`format_labels`], or empty.
     pub fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        let value = format_value(value);
         let _ = match labels {
             "" => writeln!(self.0, "{name} {value}"),
             labels => writeln!(self.0, "{name}{{{labels}}} {value}"),
@@ -54,10 +55,7 @@ impl MetricsPage {
         let comma = if labels.is_empty() { "" } else { "," };
         let mut total = 0;
         for (bound, count) in histogram.cumulative_counts() {
-            let bound = match bound {
-                f64::INFINITY => "+Inf".to_owned(),
-                finite => finite.to_string(),
-            };
+            let bound = format_value(bound);
             let _ = writeln!(
                 self.0,
                 "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}"
@@ -69,9 +67,31 @@ impl MetricsPage {
         self.sample(&format!("{name}_count"), labels, total as f64);
     }
 
+    /// Writes the expiration of each certificate of the process: flag, file, and seconds since
+    /// 1970.
+    ///
+    /// Upstream has a metric for the kubelet only, of the remaining time:
+    /// `kubelet_certificate_manager_client_ttl_seconds`.
+    pub fn add_certificate_expirations(&mut self, all: &[(&str, String, i64)]) {
+        const NAME: &str = "ironclad_certificate_expiration_timestamp_seconds";
+        let help = "End of the validity of the certificates in the files of this process, in seconds since 1970.";
+        self.head(NAME, "gauge", help);
+        for (flag, file, end) in all {
+            let labels = format_labels(&[("flag", *flag), ("file", file)]);
+            self.sample(NAME, &labels, *end as f64);
+        }
+    }
+
     /// Returns the text.
     pub fn finish(self) -> String {
         self.0
+    }
+}
+
+fn format_value(value: f64) -> String {
+    match value {
+        f64::INFINITY => "+Inf".to_owned(),
+        finite => finite.to_string(),
     }
 }
 
@@ -101,10 +121,11 @@ mod tests {
         let labels = format_labels(&[("x", "1\""), ("y", "a\\\n")]);
         page.sample("a_total", &labels, 2.0);
         page.gauge("b", "Share.", 0.5);
+        page.sample("c", "", f64::INFINITY);
         assert_eq!(
             page.finish(),
             "# HELP a_total Things.\n# TYPE a_total counter\na_total{x=\"1\\\"\",y=\"a\\\\\\n\"} 2\n\
-             # HELP b Share.\n# TYPE b gauge\nb 0.5\n"
+             # HELP b Share.\n# TYPE b gauge\nb 0.5\nc +Inf\n"
         );
     }
 

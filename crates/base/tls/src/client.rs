@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// TLS settings of a client as PEM bytes. The caller reads the files, because it knows when to read
 /// them again.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClientTls {
     /// Trusted roots. Without any, no server is trusted unless `insecure` is set.
     pub ca: Option<Vec<u8>>,

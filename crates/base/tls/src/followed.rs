@@ -1,7 +1,7 @@
 //! Values derived from files, updated when the files change.
 //!
-//! The files are checked when the value is used, at most every ten seconds: no timer, no watch, no
-//! cost while idle. A change that can't be used is logged, and the former value remains in use.
+//! The files are checked when the value is used, at most once a second: no timer, no watch, no cost
+//! while idle. A change that can't be used is logged, and the former value remains in use.
 
 use crate::pem::TlsError;
 use arc_swap::ArcSwap;
@@ -12,16 +12,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-const CHECK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 type Make<T> = Box<dyn Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync>;
+
+/// The last check of the files.
+struct LastCheck {
+    time: Instant,
+    /// Files from which the value was derived.
+    used: Vec<Option<FileState>>,
+    /// Files that could not be used last: they are logged once.
+    rejected: Option<Vec<Option<FileState>>>,
+}
 
 /// A value derived from files that follows their changes.
 pub struct Followed<T> {
     paths: Vec<PathBuf>,
     make: Make<T>,
     value: ArcSwap<T>,
-    seen: Mutex<(Instant, Vec<Option<FileState>>)>,
+    last: Mutex<LastCheck>,
     check_every: Duration,
 }
 
@@ -34,19 +43,23 @@ impl<T> Followed<T> {
         paths: Vec<PathBuf>,
         make: impl Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
-        // Before the files are read, for the same reason as at each check.
-        let seen = Mutex::new((Instant::now(), read_states(&paths)));
+        // Taken before the files are read, for the same reason as in `check_files`.
+        let last = Mutex::new(LastCheck {
+            time: Instant::now(),
+            used: read_states(&paths),
+            rejected: None,
+        });
         let value = ArcSwap::from_pointee(make(&paths)?);
         Ok(Followed {
             paths,
             make: Box::new(make),
             value,
-            seen,
+            last,
             check_every: CHECK_EVERY,
         })
     }
 
-    /// Sets another interval of checks than ten seconds.
+    /// Replaces the interval of checks, one second by default.
     #[must_use]
     pub fn check_every(self, interval: Duration) -> Self {
         Followed {
@@ -57,32 +70,53 @@ impl<T> Followed<T> {
 
     /// Returns the value of the files, at most as old as the interval of checks.
     pub fn current(&self) -> Arc<T> {
-        // A handshake never waits for another one that reads the files; it uses the value that is
-        // there.
-        if let Some(mut seen) = self.seen.try_lock()
-            && seen.0.elapsed() >= self.check_every
+        // A handshake never waits for another one that reads the files: it uses the present value.
+        if let Some(mut last) = self.last.try_lock()
+            && last.time.elapsed() >= self.check_every
         {
-            // Taken before the files are read: a change during the read has a newer time and is
-            // noticed at the next check.
-            let now = read_states(&self.paths);
-            if now != seen.1 {
-                match (self.make)(&self.paths) {
-                    Ok(value) => {
-                        self.value.store(Arc::new(value));
-                        // Only after success. Certificate and key are two files, and between their
-                        // writes they do not match; the next check tries again.
-                        seen.1 = now;
-                    }
-                    Err(e) => {
-                        tracing::warn!(error = %e, "changed files can't be used; the old ones stay in use")
-                    }
-                }
-            }
-            // After a failure as well, so that broken files are read and logged every ten seconds
-            // and not for every handshake.
-            seen.0 = Instant::now();
+            self.check_files(&mut last);
         }
         self.value.load_full()
+    }
+
+    /// Returns the value that was read last, without a check of the files: for decisions without IO
+    /// whose caller calls [`Self::current`] at times.
+    pub fn last_read(&self) -> Arc<T> {
+        self.value.load_full()
+    }
+
+    /// Returns the value of the files as they are now, or the former value if they can't be used.
+    ///
+    /// For a caller that a server has just rejected, or that knows of a change. Blocks while
+    /// another caller checks the files.
+    pub fn refresh(&self) -> Arc<T> {
+        self.check_files(&mut self.last.lock());
+        self.value.load_full()
+    }
+
+    fn check_files(&self, last: &mut LastCheck) {
+        // Taken before the files are read: a change during the read has a newer time and is noticed
+        // at the next check.
+        let now = read_states(&self.paths);
+        if now != last.used {
+            match (self.make)(&self.paths) {
+                Ok(value) => {
+                    self.value.store(Arc::new(value));
+                    // Recorded only after success: certificate and key are two files that do not
+                    // match between their writes, so the next check must try again.
+                    last.used = now;
+                    last.rejected = None;
+                }
+                Err(e) if last.rejected.as_ref() != Some(&now) => {
+                    tracing::warn!(error = %e, "changed files can't be used; the old ones stay in use");
+                    last.rejected = Some(now);
+                }
+                Err(_) => {}
+            }
+        }
+        // Set also after a failure, so that broken files are read once a second and not for every
+        // handshake.
+        last.time = Instant::now();
     }
 
     /// Returns the paths of the files.
@@ -157,7 +191,7 @@ mod tests {
     }
 
     fn pass_interval(followed: &Followed<String>) {
-        followed.seen.lock().0 = Instant::now().checked_sub(CHECK_EVERY).unwrap();
+        followed.last.lock().time = Instant::now().checked_sub(CHECK_EVERY).unwrap();
     }
 
     #[test]
@@ -169,7 +203,21 @@ mod tests {
         write_later(None, &path, "two", 200);
         assert_eq!(*followed.current(), "one");
         write_later(Some(&followed), &path, "two", 200);
+        assert_eq!(*followed.last_read(), "one");
         assert_eq!(*followed.current(), "two");
+        assert_eq!(*followed.last_read(), "two");
+    }
+
+    #[test]
+    fn changed_file_is_used_at_once_by_a_refresh() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, reads) = (folder.path().join("f"), Arc::default());
+        write_later(None, &path, "one", 100);
+        let followed = follow(&path, &reads);
+        for (text, at, want) in [("two", 200, "two"), ("broken", 300, "two")] {
+            write_later(None, &path, text, at);
+            assert_eq!(*followed.refresh(), want, "{text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Errors of TLS files and configurations.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,18 @@ pub fn parse_private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'stati
         path: path.into(),
         what: "private key",
     })
+}
+
+/// Returns the end of the validity, in seconds since 1970, of the certificate in `pem` that expires
+/// first. A chain is valid until then; of a bundle of CAs, that one must be replaced first.
+#[must_use]
+pub fn find_first_expiration(pem: &[u8]) -> Option<i64> {
+    let end = |der: &CertificateDer<'_>| {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    };
+    let certificates = parse_certificates(pem, Path::new("PEM")).ok()?;
+    certificates.iter().filter_map(end).min()
 }
 
 /// Returns a store of the trusted roots in `pem`. Certificates that can't be roots are ignored.

@@ -6,7 +6,9 @@ use crate::pem::{self, TlsError};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{
     ConfigBuilder, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
@@ -91,6 +93,48 @@ pub fn self_signed_config(
     Ok(Arc::new(config))
 }
 
+/// Returns a configuration in which `resolver` chooses the certificate of each connection. No
+/// certificate of clients is requested.
+///
+/// # Errors
+/// The offer can't be used.
+pub fn resolving_config(
+    resolver: Arc<dyn ResolvesServerCert>,
+    alpn: Vec<Vec<u8>>,
+    offer: &Offer,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut config = start_builder(offer.versions, Arc::new(provider_of(offer)))?
+        .with_no_client_auth()
+        .with_cert_resolver(resolver);
+    config.alpn_protocols = alpn;
+    Ok(Arc::new(config))
+}
+
+/// Returns a self-signed certificate for `names` with its key, which is kept in memory only.
+///
+/// # Errors
+/// A name that can't be in a certificate.
+pub fn self_signed_key(names: Vec<String>) -> Result<CertifiedKey, TlsError> {
+    let made =
+        rcgen::generate_simple_self_signed(names).map_err(|e| TlsError::Refused(e.to_string()))?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let chain = vec![made.cert.der().clone()];
+    CertifiedKey::from_der(chain, key.into(), &crate::crypto_provider())
+        .map_err(|e| TlsError::Refused(e.to_string()))
+}
+
+/// Returns a certificate chain with its key from PEM text instead of files.
+///
+/// # Errors
+/// A block is missing, or the key is not that of the certificate.
+pub fn certified_key_of_pem(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsError> {
+    let inline = Path::new("inline data");
+    let chain = pem::parse_certificates(chain, inline)?;
+    let key = pem::parse_private_key(key, inline)?;
+    CertifiedKey::from_der(chain, key, &crate::crypto_provider())
+        .map_err(|e| TlsError::Refused(e.to_string()))
+}
+
 fn provider_of(offer: &Offer) -> CryptoProvider {
     CryptoProvider {
         cipher_suites: offer.suites.clone(),
@@ -128,7 +172,17 @@ fn build_server_config(
     let certificate = Followed::load(paths, certified_key)?;
     let mut config = builder.with_cert_resolver(Arc::new(Resolver(certificate)));
     config.alpn_protocols.clone_from(&tls.alpn);
+    if !matches!(tls.client_auth, ClientAuth::None) {
+        disable_resumption(&mut config);
+    }
     Ok(Arc::new(config))
+}
+
+/// Makes each connection a full handshake. A resumed one takes the client's certificates from the
+/// session without their verification, so a client of a CA that was removed would stay trusted.
+fn disable_resumption(config: &mut ServerConfig) {
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
 }
 
 fn certified_key(paths: &[PathBuf]) -> Result<CertifiedKey, TlsError> {
@@ -286,6 +340,10 @@ impl ClientCertVerifier for Required {
 
     signatures!(|_: &Required| crate::crypto_provider());
 }
+
+#[cfg(test)]
+#[path = "resumption_tests.rs"]
+mod resumption_tests;
 
 #[cfg(test)]
 mod tests {

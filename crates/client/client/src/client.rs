@@ -9,19 +9,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 
 use crate::config::{Config, Source};
 use crate::decode::Encode;
 use crate::error::{Cause, Error, Result};
 use crate::json::from_slice;
+use crate::tls::ConnectionTls;
+use crate::token::BearerToken;
 use crate::transport::Transport;
 
 const JSON: &str = "application/json";
@@ -31,7 +31,6 @@ const MAX_BODY: usize = 800 * 1024 * 1024;
 /// Maximum size of the body of an error.
 const MAX_FAILURE: usize = 16 * 1024 * 1024;
 const RETRIES: u32 = 10;
-const TOKEN_AGE: Duration = Duration::from_secs(60);
 
 /// Body of a request.
 #[derive(Clone, Debug, Default)]
@@ -129,7 +128,7 @@ impl Request {
 struct Inner {
     config: Arc<Config>,
     transport: Arc<Transport>,
-    token: Mutex<Option<(Instant, HeaderValue)>>,
+    token: BearerToken,
 }
 
 /// Handle of a client; clones share the connection.
@@ -150,14 +149,7 @@ impl Client {
     /// Creates a client. The connection is opened with the first request.
     pub fn new(config: Config) -> Self {
         let config = Arc::new(config);
-        let transport = Arc::new(Transport::new(config.clone()));
-        Self {
-            inner: Arc::new(Inner {
-                config,
-                transport,
-                token: Mutex::new(None),
-            }),
-        }
+        Self::with_transport(config.clone(), Arc::new(Transport::new(config)))
     }
 
     /// Returns a client with the same connection and another bearer token. Only for clients without
@@ -169,12 +161,16 @@ impl Client {
         });
         // One connection serves all identities: the token is a header of each request. Certificates
         // belong to the connection.
-        let transport = self.inner.transport.clone();
+        Self::with_transport(config, self.inner.transport.clone())
+    }
+
+    fn with_transport(config: Arc<Config>, transport: Arc<Transport>) -> Self {
+        let token = BearerToken::new(config.token.clone());
         Self {
             inner: Arc::new(Inner {
                 config,
                 transport,
-                token: Mutex::new(None),
+                token,
             }),
         }
     }
@@ -188,6 +184,27 @@ impl Client {
     /// have by then. Requests and watches in progress end on the old one.
     pub async fn reconnect(&self) {
         self.inner.transport.forget_connection().await;
+    }
+
+    /// Reads the CA and the client certificate now instead of at the first connection, for a
+    /// process that drops the right to read them. See also [`Config::check_files`].
+    ///
+    /// # Errors
+    /// A file can't be used.
+    pub fn load_credentials(&self) -> Result<()> {
+        base_task::blocking(|| self.inner.transport.load_tls())
+    }
+
+    /// Returns the client certificate of new connections in PEM; `None` before the first
+    /// connection.
+    pub fn certificate(&self) -> Option<Vec<u8>> {
+        let tls = self.inner.transport.current_tls()?;
+        tls.certificate().map(<[u8]>::to_vec)
+    }
+
+    /// Returns whether the certificate files have changed since `used` was read.
+    pub(crate) fn has_new_tls(&self, used: Option<&ConnectionTls>) -> bool {
+        self.inner.transport.has_new_tls(used)
     }
 
     /// Subscribes to new connections: callers that back off may retry at once.
@@ -258,7 +275,7 @@ impl Client {
                     if response.status() == StatusCode::UNAUTHORIZED {
                         // The token may have been rotated less than a minute ago. The next request
                         // reads the file.
-                        *self.inner.token.lock() = None;
+                        self.inner.token.forget();
                     }
                     let error = read_failure(response, &what).await;
                     let Some(wait) = wait else { return Err(error) };
@@ -285,13 +302,14 @@ impl Client {
         };
         let mut builder = http::Request::builder()
             .method(request.method.clone())
-            .uri(format!("{}{}", config.server, request.path))
+            // The connection adds the address of its server.
+            .uri(&request.path)
             .header(ACCEPT, request.accept)
             .header(USER_AGENT, &config.user_agent);
         if !request.body.content_type.is_empty() {
             builder = builder.header(CONTENT_TYPE, request.body.content_type);
         }
-        if let Some(token) = self.bearer_token()? {
+        if let Some(token) = self.inner.token.read_header()? {
             builder = builder.header(AUTHORIZATION, token);
         }
         if let Some(user) = &config.impersonate {
@@ -300,28 +318,6 @@ impl Client {
         builder
             .body(Full::new(request.body.bytes.clone()))
             .map_err(|error| invalid(&error))
-    }
-
-    fn bearer_token(&self) -> Result<Option<HeaderValue>> {
-        let Some(source) = &self.inner.config.token else {
-            return Ok(None);
-        };
-        let mut cached = self.inner.token.lock();
-        if let Some((read, value)) = cached.as_ref()
-            // Kubelets renew projected tokens in their file; client-go reads it again after a
-            // minute, too.
-            && (matches!(source, Source::Inline(_)) || read.elapsed() < TOKEN_AGE)
-        {
-            return Ok(Some(value.clone()));
-        }
-        let token = source.read_bytes()?;
-        let token = token.trim_ascii();
-        let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
-            .map_err(|_| Error::Config("the token holds characters that no token has".into()))?;
-        // Keeps the token out of debug output and out of HTTP/2's compression table.
-        value.set_sensitive(true);
-        *cached = Some((Instant::now(), value.clone()));
-        Ok(Some(value))
     }
 }
 

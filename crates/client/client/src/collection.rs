@@ -122,9 +122,6 @@ impl Collection {
                 what: format!("watch of {}", self.resource.plural),
                 after: limit,
             })??;
-        Ok(WatchLines::new(
-            response.into_body(),
-            self.resource.plural.clone(),
-        ))
+        Ok(WatchLines::new(response, self.resource.plural.clone()))
     }
 }

@@ -30,6 +30,17 @@ pub trait Decode: Sized + 'static {
     /// The document is no list.
     fn decode_list(bytes: &[u8], kind: &str) -> Result<List<Self>, Error>;
 
+    /// Decodes a list as [`Decode::decode_list`], and calls `receive` for each object instead of
+    /// adding it to the list.
+    ///
+    /// # Errors
+    /// The document is no list. Objects before the error were received.
+    fn decode_items(
+        bytes: &[u8],
+        kind: &str,
+        receive: &mut dyn FnMut(Self),
+    ) -> Result<List<Self>, Error>;
+
     /// Decodes a watch event.
     ///
     /// # Errors

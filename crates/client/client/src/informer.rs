@@ -7,6 +7,7 @@
 
 mod decoder;
 mod event;
+mod packing;
 mod reflector;
 mod store;
 
@@ -22,6 +23,7 @@ use crate::params::ListParams;
 use decoder::Transforms;
 pub use event::Event;
 use event::{AnyIndexFn, Handler, Transform, box_handler, box_index};
+use packing::Packing;
 use reflector::Reflector;
 pub(crate) use store::Shared;
 pub use store::Store;
@@ -33,6 +35,7 @@ pub struct Informer<K: Object> {
     indexes: Vec<(&'static str, AnyIndexFn)>,
     handlers: Vec<Handler>,
     transforms: Vec<Transform<K>>,
+    packing: Option<Packing>,
 }
 
 impl<K: Object> Informer<K> {
@@ -48,6 +51,7 @@ impl<K: Object> Informer<K> {
             indexes: Vec::new(),
             handlers: Vec::new(),
             transforms: vec![strip],
+            packing: None,
         }
     }
 
@@ -78,6 +82,13 @@ impl<K: Object> Informer<K> {
         self
     }
 
+    /// Keeps objects encoded, which takes a fraction of the memory. Each read of the store decodes:
+    /// for kinds with many objects that are read one by one, when they change.
+    pub fn packed(mut self) -> Self {
+        self.packing = Some(Packing::for_kind::<K>());
+        self
+    }
+
     /// Starts the informer. It ends with the group's shutdown.
     pub fn spawn(self, tasks: &Tasks) -> Store<K> {
         let (store, run) = self.start(tasks.shutdown().clone());
@@ -96,12 +107,15 @@ impl<K: Object> Informer<K> {
 
     /// Returns the store, and the future that updates it until `stop` is cancelled.
     pub fn start(self, stop: CancellationToken) -> (Store<K>, BoxFuture<'static, ()>) {
-        let shared = Arc::new(Shared::new(self.indexes, self.handlers));
+        let shared = Arc::new(Shared::new(self.indexes, self.handlers, self.packing));
         let store = Store::new(shared.clone());
         let reflector = Reflector {
             collection: self.api.into_collection(),
             params: self.params,
-            decoder: Box::new(Transforms(self.transforms)),
+            decoder: Box::new(Transforms {
+                transforms: self.transforms,
+                packing: self.packing,
+            }),
             shared,
         };
         (store, reflector.run_until(stop))

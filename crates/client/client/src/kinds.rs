@@ -32,6 +32,14 @@ macro_rules! decode_and_encode {
                 List::decode_page(bytes, kind)
             }
 
+            fn decode_items(
+                bytes: &[u8],
+                kind: &str,
+                receive: &mut dyn FnMut(Self),
+            ) -> Result<List<Self>, Error> {
+                List::decode_items(bytes, kind, receive)
+            }
+
             fn decode_event(line: &[u8]) -> Result<WatchEvent<Self>, Error> {
                 decode_line(line)
             }
@@ -56,6 +64,7 @@ decode_and_encode! {
     core::PersistentVolumeClaim, core::Pod, core::PodTemplate, core::ReplicationController, core::ResourceQuota,
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
     networking::IPAddress,
+    networking::Ingress, networking::IngressClass,
     networking::NetworkPolicy, networking::ServiceCIDR, node::RuntimeClass,
     policy::PodDisruptionBudget, rbac::ClusterRole,
     rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding, resource::DeviceClass,

@@ -8,10 +8,15 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use serde::Deserialize;
 
-use crate::config::{Config, Identity, Source};
+use base_tls::TlsError;
+
+use crate::config::{Config, FixedContent, Identity, KubeconfigFile, Source};
 use crate::error::{Error, Result};
 
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Name of the extension of a cluster with the URLs of its further API servers, `servers: [URL]`.
+/// Other programs connect to the server of the cluster only.
+pub const SERVERS_EXTENSION: &str = "ironclad.local/servers";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -57,6 +62,38 @@ pub struct KubeconfigCluster {
     pub tls_server_name: Option<String>,
     /// Connect to servers with any certificate.
     pub insecure_skip_tls_verify: bool,
+    extensions: Option<Vec<NamedExtension>>,
+}
+
+/// Data of a program in a kubeconfig.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct NamedExtension {
+    name: String,
+    #[serde(default)]
+    extension: serde_yaml::Value,
+}
+
+/// The content of the extension [`SERVERS_EXTENSION`].
+#[derive(Debug, Deserialize)]
+struct ServersExtension {
+    servers: Vec<String>,
+}
+
+impl KubeconfigCluster {
+    /// Returns the URLs of the further API servers.
+    fn read_further_servers(&self) -> Result<Vec<String>, String> {
+        let mut extensions = self.extensions.iter().flatten();
+        let Some(found) = extensions.find(|named| named.name == SERVERS_EXTENSION) else {
+            return Ok(Vec::new());
+        };
+        let parsed = ServersExtension::deserialize(&found.extension);
+        let parsed = parsed.map_err(|error| format!("its {SERVERS_EXTENSION}: {error}"))?;
+        let servers = parsed.servers.iter();
+        // As that of the cluster: a trailing slash would double in every path.
+        Ok(servers
+            .map(|url| url.trim_end_matches('/').to_owned())
+            .collect())
+    }
 }
 
 /// Reads the clusters of a kubeconfig in their order. Its users and contexts are ignored.
@@ -64,10 +101,34 @@ pub struct KubeconfigCluster {
 /// # Errors
 /// The text is no kubeconfig.
 pub fn read_clusters(text: &str) -> Result<Vec<KubeconfigCluster>> {
-    let file: File = serde_yaml::from_str(text)
-        .map_err(|error| Error::Config(format!("it is no kubeconfig: {error}")))?;
-    let clusters = file.clusters.into_iter().flatten();
+    let clusters = parse_file(text)?.clusters.into_iter().flatten();
     Ok(clusters.map(|named| named.cluster).collect())
+}
+
+fn parse_file(text: &str) -> Result<File> {
+    serde_yaml::from_str(text)
+        .map_err(|error| Error::Config(format!("it is no kubeconfig: {error}")))
+}
+
+/// Reads the cluster of a kubeconfig: the only one, or that of its current context. Users are
+/// ignored. Returns None if there is none.
+///
+/// # Errors
+/// The text is no kubeconfig.
+pub fn read_cluster(text: &str) -> Result<Option<KubeconfigCluster>> {
+    let file = parse_file(text)?;
+    let mut clusters = file.clusters.unwrap_or_default();
+    if clusters.len() <= 1 {
+        return Ok(clusters.pop().map(|named| named.cluster));
+    }
+    let mut contexts = file.contexts.into_iter().flatten();
+    let current = file.current_context.as_ref();
+    let current = contexts.find(|named| Some(&named.name) == current);
+    let named = current.and_then(|context| {
+        let mut clusters = clusters.into_iter();
+        clusters.find(|named| named.name == context.context.cluster)
+    });
+    Ok(named.map(|named| named.cluster))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -97,12 +158,12 @@ struct Context {
 impl Config {
     /// Loads the current context of a kubeconfig file.
     pub fn from_kubeconfig(path: impl AsRef<Path>) -> Result<Self> {
-        load_kubeconfig(path.as_ref(), None)
+        KubeconfigFile::new(path.as_ref(), None).load()
     }
 
     /// Loads a named context of a kubeconfig file.
     pub fn from_kubeconfig_context(path: impl AsRef<Path>, context: &str) -> Result<Self> {
-        load_kubeconfig(path.as_ref(), Some(context))
+        KubeconfigFile::new(path.as_ref(), Some(context)).load()
     }
 
     /// Loads the service account of the pod in which this process runs.
@@ -117,16 +178,88 @@ impl Config {
     }
 }
 
-fn load_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::Config(format!(
-            "cannot read kubeconfig {}: {error}",
-            path.display()
-        ))
-    })?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    parse_kubeconfig(&text, folder, context)
-        .map_err(|problem| Error::Config(format!("kubeconfig {}: {problem}", path.display())))
+impl KubeconfigFile {
+    fn new(path: &Path, context: Option<&str>) -> Self {
+        Self {
+            path: path.to_owned(),
+            context: context.map(str::to_owned),
+            fixed: FixedContent::default(),
+        }
+    }
+
+    fn load(&self) -> Result<Config> {
+        let path = &self.path;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Error::Config(format!(
+                "cannot read kubeconfig {}: {error}",
+                path.display()
+            ))
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut config =
+            parse_kubeconfig(&text, folder, self.context.as_deref()).map_err(|problem| {
+                Error::Config(format!("kubeconfig {}: {problem}", path.display()))
+            })?;
+        let fixed = FixedContent::from_loaded(&config);
+        config.kubeconfig = Some(Self {
+            fixed,
+            ..self.clone()
+        });
+        Ok(config)
+    }
+}
+
+/// Returns the CA and the client certificate of a configuration. If a kubeconfig embeds them, they
+/// are read from it again.
+///
+/// # Errors
+/// The kubeconfig can't be read, no longer embeds what it embedded, or differs in anything else.
+pub(crate) fn read_sources(
+    config: &Config,
+) -> Result<(Option<Source>, Option<Identity>), TlsError> {
+    let (mut ca, mut identity) = (config.ca.clone(), config.identity.clone());
+    let Some(file) = &config.kubeconfig else {
+        return Ok((ca, identity));
+    };
+    let now = file
+        .load()
+        .map_err(|error| TlsError::Refused(error.to_string()))?;
+    let refused = |change: &str| {
+        let path = file.path.display();
+        TlsError::Refused(format!("kubeconfig {path} {change}, which needs a restart"))
+    };
+    let fixed = FixedContent::from_loaded(&now);
+    // If they are missing, the client must not fall back to the system's CAs or to anonymous
+    // access.
+    if ca.as_ref().is_some_and(Source::is_inline) {
+        let embedded = now.ca.filter(Source::is_inline);
+        ca = Some(embedded.ok_or_else(|| refused("no longer embeds a certificate authority"))?);
+    }
+    if identity.as_ref().is_some_and(Identity::is_inline) {
+        let embedded = now.identity.filter(Identity::is_inline);
+        identity = Some(embedded.ok_or_else(|| refused("no longer embeds a client certificate"))?);
+    }
+    // Compared with the loaded content, not with `config`, whose server a caller may have replaced.
+    match describe_change(&file.fixed, &fixed) {
+        Some(change) => Err(refused(change)),
+        None => Ok((ca, identity)),
+    }
+}
+
+fn describe_change(was: &FixedContent, now: &FixedContent) -> Option<&'static str> {
+    let same_check = now.tls_server_name == was.tls_server_name && now.insecure == was.insecure;
+    [
+        (now.server == was.server, "names another server"),
+        (same_check, "verifies the server in another way"),
+        (now.token == was.token, "has another token"),
+        (
+            now.impersonate == was.impersonate,
+            "impersonates another user",
+        ),
+        (now.files == was.files, "names other certificate files"),
+    ]
+    .into_iter()
+    .find_map(|(same, change)| (!same).then_some(change))
 }
 
 fn parse_kubeconfig(text: &str, folder: &Path, context: Option<&str>) -> Result<Config, String> {
@@ -169,6 +302,10 @@ fn build_config(
     }
     // A trailing slash would double in every path.
     let mut config = Config::builder(cluster.server.trim_end_matches('/'));
+    let further = cluster.read_further_servers()?;
+    config
+        .set_further_servers(further)
+        .map_err(|problem| format!("cluster {:?}: {problem}", context.cluster))?;
     config.ca = data_or_file(
         cluster.certificate_authority_data.as_deref(),
         cluster.certificate_authority.as_deref(),
@@ -313,16 +450,57 @@ contexts:
     }
 
     #[test]
-    fn clusters_are_read_without_a_context() {
-        let text = "clusters:\n- cluster: {server: 'https://a'}\n- name: b\n  cluster: {server: 'https://b'}\n";
-        let found = read_clusters(text).unwrap();
-        let servers: Vec<_> = found
-            .iter()
-            .map(|cluster| cluster.server.as_str())
-            .collect();
-        assert_eq!(servers, ["https://a", "https://b"]);
-        assert_eq!(read_clusters("{}").unwrap(), []);
-        assert!(read_clusters("[").is_err());
+    fn cluster_is_the_only_one_or_that_of_the_current_context() {
+        let one = "clusters:\n- cluster: {server: 'https://a'}\n";
+        let two = format!("{one}- name: b\n  cluster: {{server: 'https://b'}}\n");
+        let context = "contexts: [{name: c, context: {cluster: b, user: u}}]\n";
+        for (text, expected) in [
+            (one.to_owned(), Some("https://a")),
+            (two.clone(), None),
+            (
+                format!("{two}{context}current-context: c"),
+                Some("https://b"),
+            ),
+            (format!("{two}{context}current-context: d"), None),
+            ("{}".to_owned(), None),
+        ] {
+            let all = read_clusters(&text).unwrap();
+            assert_eq!(all.len(), text.matches("server:").count(), "{text}");
+            let found = read_cluster(&text).unwrap();
+            let server = found.as_ref().map(|cluster| cluster.server.as_str());
+            assert_eq!(server, expected, "{text}");
+        }
+        assert!(read_cluster("[").is_err());
+    }
+
+    #[test]
+    fn further_servers_are_those_of_the_extension_with_the_scheme_of_the_first() {
+        let extension = |content: &str| {
+            format!(
+                "{{server: 'https://a', extensions: [{{name: other, extension: {{servers: 1}}}}, \
+                 {{name: {SERVERS_EXTENSION}, extension: {content}}}]}}"
+            )
+        };
+        let config = parse(
+            &extension("{servers: ['https://b:6443/', 'https://a', 'https://[fd00::1]:6443']}"),
+            "{}",
+        );
+        let servers = config.unwrap().servers;
+        assert_eq!(
+            servers,
+            ["https://a", "https://b:6443", "https://[fd00::1]:6443"]
+        );
+        let many: Vec<_> = (0..32).map(|n| format!("'https://h{n}'")).collect();
+        for (content, want) in [
+            ("{servers: ['http://b']}".to_owned(), "scheme"),
+            ("{servers: [b]}".to_owned(), "not an address"),
+            ("{servers: b}".to_owned(), SERVERS_EXTENSION),
+            ("{}".to_owned(), SERVERS_EXTENSION),
+            (format!("{{servers: [{}]}}", many.join(", ")), "more than"),
+        ] {
+            let problem = parse(&extension(&content), "{}").unwrap_err();
+            assert!(problem.contains(want), "{content}: {problem}");
+        }
     }
 
     #[test]

@@ -54,6 +54,21 @@ impl<K> List<K> {
     where
         K: DeserializeOwned,
     {
+        let mut items = Vec::new();
+        let list = Self::decode_items(bytes, kind, &mut |item| items.push(item))?;
+        Ok(Self { items, ..list })
+    }
+
+    /// Decodes a page as [`List::decode_page`], and calls `receive` for each object instead of
+    /// adding it to the list.
+    pub(crate) fn decode_items(
+        bytes: &[u8],
+        kind: &str,
+        receive: &mut dyn FnMut(K),
+    ) -> serde_json::Result<Self>
+    where
+        K: DeserializeOwned,
+    {
         let mut list = List::default();
         let mut decoder = Decoder::new(bytes);
         let mut first = true;
@@ -61,7 +76,7 @@ impl<K> List<K> {
         while let Some(key) = decoder.next_key(&mut first)? {
             match key.as_ref() {
                 "metadata" => list.metadata = decoder.decode()?,
-                "items" => list.decode_items(&mut decoder, kind)?,
+                "items" => list.read_items(&mut decoder, kind, receive)?,
                 _ => decoder.skip()?,
             }
         }
@@ -69,7 +84,12 @@ impl<K> List<K> {
         Ok(list)
     }
 
-    fn decode_items(&mut self, decoder: &mut Decoder<'_>, kind: &str) -> serde_json::Result<()>
+    fn read_items(
+        &mut self,
+        decoder: &mut Decoder<'_>,
+        kind: &str,
+        receive: &mut dyn FnMut(K),
+    ) -> serde_json::Result<()>
     where
         K: DeserializeOwned,
     {
@@ -79,7 +99,7 @@ impl<K> List<K> {
         }
         while decoder.next_item(&mut first)? {
             match decoder.decode() {
-                Ok(item) => self.items.push(item),
+                Ok(item) => receive(item),
                 Err(error) => {
                     let (key, _) = identify(decoder.take_text()?);
                     tracing::error!(%kind, object = key, %error, "object can't be decoded");

@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(queue.next().await, None);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn delayed_and_failed_keys_become_ready_in_time() {
         let queue = WorkQueue::new();
         let start = Instant::now();
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(queue.failures(&"late"), 0);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn waiting_worker_is_woken_by_an_earlier_delay() {
         let queue = WorkQueue::new();
         queue.add_after(1, Duration::from_secs(100));
@@ -419,7 +419,7 @@ mod tests {
         assert!(bucket.reserve_token(&limit, later).is_zero());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn key_that_is_added_while_it_is_delayed_is_processed_at_once_and_later() {
         let queue = WorkQueue::new();
         queue.add_after("a", Duration::from_millis(60));
@@ -431,7 +431,7 @@ mod tests {
         assert!(before.elapsed() >= Duration::from_millis(30));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn later_delay_does_not_postpone_a_key() {
         let queue = WorkQueue::new();
         queue.add_after("a", Duration::from_millis(40));

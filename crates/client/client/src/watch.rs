@@ -5,14 +5,17 @@
 
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use futures::Stream;
+use http::Response;
 use hyper::body::{Body, Incoming};
 
 use crate::decode::Decode;
 use crate::error::{Error, Result};
+use crate::tls::ConnectionTls;
 use crate::watch_event::WatchEvent;
 
 /// The lines of a watch.
@@ -21,16 +24,24 @@ pub(crate) struct WatchLines {
     buffer: BytesMut,
     scanned: usize,
     plural: String,
+    tls: Option<Arc<ConnectionTls>>,
 }
 
 impl WatchLines {
-    pub(crate) fn new(body: Incoming, plural: String) -> Self {
+    pub(crate) fn new(response: Response<Incoming>, plural: String) -> Self {
+        let tls = response.extensions().get().cloned();
         Self {
-            body,
+            tls,
+            body: response.into_body(),
             buffer: BytesMut::new(),
             scanned: 0,
             plural,
         }
+    }
+
+    /// Returns the certificates of the watch's connection; `None` without TLS.
+    pub(crate) fn tls(&self) -> Option<&ConnectionTls> {
+        self.tls.as_deref()
     }
 
     /// Takes the next complete line from the buffer.

@@ -6,14 +6,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use base_task::Tasks;
+use base_tls::CertificateFiles;
 use base_zpages::{FLAGZ, FlagValues, Process, STATUSZ};
 use bytes::Bytes;
+use client::Client;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::net::TcpListener;
 
+use crate::certificate_metric::append_expirations;
 use crate::delegated::DelegatedAccess;
 
 /// A complete response.
@@ -103,6 +106,28 @@ impl Endpoints {
     #[must_use]
     pub fn with_metrics(self, encode: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.with_page("/metrics", move || text_page(StatusCode::OK, encode()))
+    }
+
+    /// Adds `/metrics`, with the expiration of the client's certificate.
+    #[must_use]
+    pub fn with_client_metrics(
+        self,
+        client: &Client,
+        encode: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.with_certificate_metrics(client, CertificateFiles::default(), encode)
+    }
+
+    /// Adds `/metrics`, with the expirations of the client's certificate and of `files`.
+    #[must_use]
+    pub fn with_certificate_metrics(
+        self,
+        client: &Client,
+        files: CertificateFiles,
+        encode: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Self {
+        let client = client.clone();
+        self.with_metrics(move || append_expirations(encode(), &client, &files))
     }
 
     /// Adds `/statusz` and `/flagz` under the component's name.

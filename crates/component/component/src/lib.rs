@@ -12,6 +12,7 @@
 //! Invariant: the crate knows no component. What differs between components is an argument.
 
 mod access_flags;
+mod certificate_metric;
 mod delegated;
 mod election_flags;
 mod endpoints;

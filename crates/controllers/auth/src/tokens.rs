@@ -1,20 +1,23 @@
 //! Token Secrets: filled in for the ServiceAccount they name, deleted with it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base_tls::{Followed, TlsError};
 use client::{Error, ListParams};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use serde_json::json;
 
-use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, wake};
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, wake, watch_files};
 
-const TYPE: &str = "kubernetes.io/service-account-token";
-const NAME: &str = "kubernetes.io/service-account.name";
+pub(crate) const TYPE: &str = "kubernetes.io/service-account-token";
+pub(crate) const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 const ISSUER: &str = "kubernetes/serviceaccount";
+const CONTROLLER: &str = "serviceaccount-token-controller";
 
 /// The key that signs tokens.
 #[derive(Clone)]
@@ -32,6 +35,25 @@ impl std::fmt::Debug for TokenKey {
 }
 
 impl TokenKey {
+    /// Loads the key of a file, now and after each change of it.
+    ///
+    /// # Errors
+    /// The file can't be read, or has no RSA or P-256 private key. After the first load, such a
+    /// file leaves the former key in use.
+    pub fn follow_file(path: &Path) -> Result<Arc<Followed<Self>>, TlsError> {
+        Followed::load(vec![path.to_owned()], Self::read_file).map(Arc::new)
+    }
+
+    fn read_file(paths: &[PathBuf]) -> Result<Self, TlsError> {
+        let [path] = paths else {
+            return Err(TlsError::Refused("one file expected".to_owned()));
+        };
+        Self::from_pem(&base_tls::read_file(path)?).map_err(|error| {
+            let path = path.display();
+            TlsError::Refused(format!("{path} holds no RSA or P-256 private key: {error}"))
+        })
+    }
+
     /// Loads an RSA or P-256 private key in PEM.
     ///
     /// # Errors
@@ -102,13 +124,19 @@ pub fn reconcile_secret(
 struct Tokens {
     secrets: Cache<Secret>,
     accounts: Cache<ServiceAccount>,
-    key: TokenKey,
-    ca: Option<String>,
+    key: Arc<Followed<TokenKey>>,
+    ca: Option<Arc<Followed<String>>>,
 }
 
 /// Sets up the token controller; it writes with the process's own identity, because the other
-/// controllers' identities depend on it.
-pub fn add_token_controller(setup: &mut Setup, key: TokenKey, ca: Option<String>, workers: usize) {
+/// controllers' identities depend on it. A changed key signs new tokens only; changed CAs are
+/// written into all token Secrets.
+pub fn add_token_controller(
+    setup: &mut Setup,
+    key: Arc<Followed<TokenKey>>,
+    ca: Option<Arc<Followed<String>>>,
+    workers: usize,
+) {
     let queue = Queue::new();
     let only = ListParams::default().with_fields(format!("type={TYPE}"));
     let secrets = setup
@@ -125,8 +153,16 @@ pub fn add_token_controller(setup: &mut Setup, key: TokenKey, ca: Option<String>
             of.iter().for_each(|s| waiting.add(s.key()));
         });
     let accounts = accounts.cache();
+    // Tokens that exist stay valid until the former key is removed from the API servers.
+    watch_files(&setup.tasks, CONTROLLER, &key, || {});
+    if let Some(ca) = &ca {
+        let (all, stale) = (secrets.clone(), queue.clone());
+        watch_files(&setup.tasks, CONTROLLER, ca, move || {
+            all.list().iter().for_each(|secret| stale.add(secret.key()));
+        });
+    }
     setup.add_driver_as_process(
-        "serviceaccount-token-controller",
+        CONTROLLER,
         workers,
         queue,
         Tokens {
@@ -171,11 +207,13 @@ impl Drive for Tokens {
             // created both.
             None => read_account(executor, secret.namespace(), name).await?,
         };
+        // The watches of the files read them.
+        let ca = self.ca.as_ref().map(|ca| ca.last_read());
         Ok(reconcile_secret(
             &secret,
             account.as_deref(),
-            &self.key,
-            self.ca.as_deref(),
+            &self.key.last_read(),
+            ca.as_deref().map(String::as_str),
         ))
     }
 }
@@ -194,7 +232,7 @@ async fn read_account(
 }
 
 /// Returns whether the Secret belongs to this account and not to a deleted one of the same name.
-fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
+pub(crate) fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
     secret
         .annotation(UID)
         .is_none_or(|uid| uid.is_empty() || uid == account.uid())

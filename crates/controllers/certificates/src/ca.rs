@@ -5,12 +5,16 @@
 //! every subject, so it creates a certificate with placeholders, which are replaced before the CA
 //! signs.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api_meta::certificate_request::CertificateRequest;
+use base_tls::{Followed, TlsError};
 use jiff::Timestamp;
-use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, SanType, SerialNumber, SigningKey};
+use rcgen::{
+    CertificateParams, IsCa, Issuer, KeyPair, PublicKeyData, SanType, SerialNumber, SigningKey,
+};
 use x509_parser::error::{PEMError, X509Error};
 
 use crate::error::CaError;
@@ -46,12 +50,41 @@ impl std::fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// Loads certificate and key, both PEM. Certificates get at most the lifetime `longest`.
+    /// Loads the pair of these files, now and after each change of them.
     ///
     /// # Errors
-    /// Certificate or key can't be used.
+    /// A file can't be read, or certificate and key can't be used together. After the first load,
+    /// such files leave the former CA in use.
+    pub fn follow_files(
+        certificate: &Path,
+        key: &Path,
+        longest: Duration,
+    ) -> Result<Followed<Self>, TlsError> {
+        let paths = vec![certificate.to_owned(), key.to_owned()];
+        Followed::load(paths, move |paths| Self::read_files(paths, longest))
+    }
+
+    fn read_files(paths: &[PathBuf], longest: Duration) -> Result<Self, TlsError> {
+        let [certificate, key] = paths else {
+            return Err(TlsError::Refused("two files expected".to_owned()));
+        };
+        let read = |path: &Path| {
+            let text = String::from_utf8(base_tls::read_file(path)?);
+            text.map_err(|_| TlsError::Refused(format!("{} is not PEM", path.display())))
+        };
+        Self::from_pem(&read(certificate)?, &read(key)?, longest).map_err(|error| {
+            let (certificate, key) = (certificate.display(), key.display());
+            TlsError::Refused(format!("{certificate} and {key}: {error}"))
+        })
+    }
+
+    /// Loads certificate and key, both PEM. Of several certificates the first one signs.
+    /// Certificates get at most the lifetime `longest`.
+    ///
+    /// # Errors
+    /// Certificate or key can't be used, or they are not a pair.
     pub fn from_pem(certificate: &str, key: &str, longest: Duration) -> Result<Self, CaError> {
-        let key = KeyPair::from_pem(key).map_err(CaError::Ca)?;
+        let key = base_tls::load_signing_key(key).map_err(CaError::Ca)?;
         let (_, block) =
             x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|error| {
                 if let x509_parser::nom::Err::Error(error) = error {
@@ -68,6 +101,11 @@ impl Ca {
                 CaError::Certificate(X509Error::InvalidCertificate)
             }
         })?;
+        // The files are not replaced in one step: with the key of another CA, no client could
+        // verify what is signed here.
+        if parsed.public_key().raw != key.subject_public_key_info() {
+            return Err(CaError::Pair);
+        }
         let name = parsed.subject().as_raw().into();
         let end = parsed.validity().not_after.timestamp();
         let issuer = Issuer::from_ca_cert_der(&block.contents.as_slice().into(), key)

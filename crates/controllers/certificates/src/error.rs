@@ -15,6 +15,9 @@ pub enum CaError {
     /// The CA's certificate and key can't be used.
     #[error("the signing CA can't be used: {0}")]
     Ca(#[source] rcgen::Error),
+    /// The CA's certificate has another key.
+    #[error("the signing CA's key is not that of its certificate")]
+    Pair,
     /// The certificate can't be created.
     #[error("the request can't be signed: {0}")]
     Sign(#[source] rcgen::Error),

@@ -18,6 +18,6 @@ pub use ca::Ca;
 pub use clean::{add_csr_cleaner, add_pod_request_cleaner};
 pub use csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY};
 pub use error::CaError;
-pub use root_ca::add_root_ca_publisher;
+pub use root_ca::{RootCaFile, add_root_ca_publisher, follow_root_ca};
 pub use serving::add_serving_approver;
 pub use sign::{Authorities, add_csr_signer};

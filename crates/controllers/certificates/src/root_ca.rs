@@ -1,17 +1,49 @@
 //! Publishes the cluster's CA in the ConfigMap `kube-root-ca.crt` of every active namespace.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base_tls::{Followed, TlsError};
 use client::ListParams;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake, watch_files};
 
 const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
 const NOTE: &str = "kubernetes.io/description";
 const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
      internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
+
+/// The published CAs in PEM, as their file has them.
+pub type RootCaFile = Arc<Followed<String>>;
+
+/// Reads the published CAs, now and after each change of their file.
+///
+/// # Errors
+/// The file can't be read, has no certificate, or has a private key, which must not be published.
+/// After the first read, such a file leaves the former CAs published.
+pub fn follow_root_ca(path: &Path) -> Result<RootCaFile, TlsError> {
+    Followed::load(vec![path.to_owned()], read_root_ca).map(Arc::new)
+}
+
+fn read_root_ca(paths: &[PathBuf]) -> Result<String, TlsError> {
+    let [path] = paths else {
+        return Err(TlsError::Refused("one file expected".to_owned()));
+    };
+    let refused = |why: &str| TlsError::Refused(format!("{} {why}", path.display()));
+    let pem = base_tls::read_file(path)?;
+    base_tls::parse_certificates(&pem, path)?;
+    let text = String::from_utf8(pem).map_err(|_| refused("is not PEM"))?;
+    if text.contains("PRIVATE KEY-----") {
+        return Err(refused(
+            "has a private key, which every namespace would show",
+        ));
+    }
+    Ok(text)
+}
 
 /// Returns the actions for one namespace.
 pub fn reconcile_namespace(
@@ -52,11 +84,11 @@ pub fn reconcile_namespace(
 struct RootCa {
     namespaces: Cache<Namespace>,
     maps: Cache<ConfigMap>,
-    ca: String,
+    ca: RootCaFile,
 }
 
-/// Sets up the publisher of `ca` (PEM).
-pub fn add_root_ca_publisher(setup: &mut Setup, ca: String, workers: usize) {
+/// Sets up the publisher of `ca`, in all namespaces again after each change of its file.
+pub fn add_root_ca_publisher(setup: &mut Setup, ca: RootCaFile, workers: usize) {
     let queue = Queue::new();
     let namespaces = setup
         .informers
@@ -71,6 +103,10 @@ pub fn add_root_ca_publisher(setup: &mut Setup, ca: String, workers: usize) {
         .for_selected::<ConfigMap>(only)
         .on_event(move |event| changed.add(event.object().namespace().to_owned()));
     let maps = maps.cache();
+    let (all, stale) = (namespaces.clone(), queue.clone());
+    watch_files(&setup.tasks, "root-ca-cert-publisher", &ca, move || {
+        all.list().iter().for_each(|n| stale.add(n.key()));
+    });
     setup.add_reconciler(
         "root-ca-cert-publisher",
         workers,
@@ -90,7 +126,7 @@ impl Decide for RootCa {
         };
         reconcile_namespace(
             &namespace,
-            &self.ca,
+            &self.ca.last_read(),
             self.maps.get_by_name(key, NAME).as_deref(),
         )
     }
@@ -135,6 +171,33 @@ mod tests {
             ["update ConfigMap kube-root-ca.crt"]
         );
         assert!(lines(false, Some("CA"), true).is_empty());
+    }
+
+    #[test]
+    fn file_that_must_not_be_published_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::default();
+        let ca = params.self_signed(&key).unwrap().pem();
+        for (text, expect) in [
+            (format!("{ca}{ca}"), ""),
+            (String::new(), "holds no certificate in PEM form"),
+            ("text".to_owned(), "holds no certificate in PEM form"),
+            (
+                format!("{ca}{}", key.serialize_pem()),
+                "has a private key, which every namespace would show",
+            ),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            match follow_root_ca(&path) {
+                Ok(file) => assert_eq!((file.current().as_str(), ""), (&*text, expect)),
+                Err(error) => assert!(
+                    !expect.is_empty() && error.to_string().ends_with(expect),
+                    "{text}: {error}"
+                ),
+            }
+        }
     }
 
     #[test]

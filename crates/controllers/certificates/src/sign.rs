@@ -1,22 +1,24 @@
 //! Signs approved requests.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api_meta::certificate_request::CertificateRequest;
+use base_tls::Followed;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 
-use controllers_runtime::{Action, Cache, Decide, Queue, Setup, wake};
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake, watch_files};
 
 use crate::ca::Ca;
 use crate::csr::{has_condition, is_signed, list_usages, new_condition};
 use crate::error::CaError;
 use crate::rules::check_signer_rules;
 
-/// CA of each signer that this process serves.
-pub type Authorities = BTreeMap<&'static str, Ca>;
+/// CA of each signer that this process serves. Signers may share the files of one.
+pub type Authorities = BTreeMap<&'static str, Arc<Followed<Ca>>>;
 
 /// Shortest pause before another attempt to sign a request.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -36,6 +38,14 @@ pub fn add_csr_signer(setup: &mut Setup, authorities: Authorities) {
         .for_kind::<Csr>()
         .on_event(wake::enqueue_object(&queue))
         .cache();
+    for ca in list_distinct_authorities(&authorities) {
+        let (all, stale) = (requests.clone(), queue.clone());
+        // The files are read here, and not by the decisions. A request that the former CA could
+        // not sign waits for up to 1000 s otherwise.
+        watch_files(&setup.tasks, "certificate-controller", ca, move || {
+            all.list().iter().for_each(|csr| stale.add(csr.key()));
+        });
+    }
     setup.add_reconciler(
         "certificate-controller",
         1,
@@ -45,6 +55,16 @@ pub fn add_csr_signer(setup: &mut Setup, authorities: Authorities) {
             authorities,
         },
     );
+}
+
+fn list_distinct_authorities(authorities: &Authorities) -> Vec<&Arc<Followed<Ca>>> {
+    let mut distinct: Vec<&Arc<Followed<Ca>>> = Vec::new();
+    for ca in authorities.values() {
+        if !distinct.iter().any(|other| Arc::ptr_eq(other, ca)) {
+            distinct.push(ca);
+        }
+    }
+    distinct
 }
 
 impl Decide for CsrSigner {
@@ -64,7 +84,7 @@ impl Decide for CsrSigner {
         {
             return Vec::new();
         }
-        match decide_outcome(&csr, ca, now) {
+        match decide_outcome(&csr, &ca.last_read(), now) {
             Ok(outcome) => {
                 let mut fresh = csr.as_ref().clone();
                 let status = fresh.status.get_or_insert_default();
@@ -142,24 +162,90 @@ mod tests {
 
     const NOW: &str = "2026-01-01T00:00:00Z";
 
-    /// Returns the actions for a request to a signer whose CA is valid until 2030.
-    fn decide(csr: serde_json::Value, now: &str) -> Vec<Action> {
+    /// Returns certificate and key of a CA that is valid until a year, both PEM.
+    fn make_pair(name: &str, year: i32) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let certificate = params.self_signed(&key).unwrap();
-        let ca = Ca::from_pem(
-            &certificate.pem(),
-            &key.serialize_pem(),
-            Duration::from_secs(60),
-        )
-        .unwrap();
-        let signer = CsrSigner {
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// Files of a CA.
+    struct CaFiles(tempfile::TempDir);
+
+    impl CaFiles {
+        fn new((certificate, key): &(String, String)) -> Self {
+            let files = Self(tempfile::tempdir().unwrap());
+            files.write("ca.crt", certificate);
+            files.write("ca.key", key);
+            files
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            std::fs::write(self.0.path().join(name), text).unwrap();
+        }
+
+        fn follow(&self) -> Arc<Followed<Ca>> {
+            let [certificate, key] = ["ca.crt", "ca.key"].map(|name| self.0.path().join(name));
+            let ca = Ca::follow_files(&certificate, &key, Duration::from_secs(60)).unwrap();
+            Arc::new(ca.check_every(Duration::ZERO))
+        }
+    }
+
+    fn signer_of(csr: serde_json::Value, ca: Arc<Followed<Ca>>) -> CsrSigner {
+        CsrSigner {
             requests: Cache::with_objects(vec![serde_json::from_value(csr).unwrap()]),
             authorities: Authorities::from([(crate::CLIENT, ca)]),
-        };
-        signer.reconcile("c", now.parse().unwrap())
+        }
+    }
+
+    /// Returns the actions for a request to a signer whose CA is valid until 2030.
+    fn decide(csr: serde_json::Value, now: &str) -> Vec<Action> {
+        let files = CaFiles::new(&make_pair("ca", 2030));
+        signer_of(csr, files.follow()).reconcile("c", now.parse().unwrap())
+    }
+
+    /// Returns the common name of the issuer of the certificate that an action writes.
+    fn issuer_of(actions: &[Action]) -> String {
+        let write = actions.first().and_then(Action::as_write).unwrap();
+        let certificate = write.body.pointer("/status/certificate").unwrap();
+        let pem: ByteString = serde_json::from_value(certificate.clone()).unwrap();
+        let (_, block) = x509_parser::pem::parse_x509_pem(&pem.0).unwrap();
+        let certificate = block.parse_x509().unwrap();
+        let mut names = certificate.issuer().iter_common_name();
+        names.next().unwrap().as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn changed_pair_signs_the_next_request_and_half_a_pair_does_not() {
+        let (old, new) = (make_pair("old", 2030), make_pair("a new one", 2030));
+        let files = CaFiles::new(&old);
+        let request = rcgen::CertificateParams::default()
+            .serialize_request(&rcgen::KeyPair::generate().unwrap());
+        let pem = request.unwrap().pem().unwrap();
+        let csr = approved_request(pem.as_bytes(), &["client auth"], NOW);
+        let ca = files.follow();
+        let signer = signer_of(csr, ca.clone());
+        for (name, text, expect) in [
+            // Only the certificate is replaced yet.
+            ("ca.crt", new.0.as_str(), "old"),
+            ("ca.key", &new.1, "a new one"),
+            ("ca.key", "broken", "a new one"),
+            ("ca.key", &new.1, "a new one"),
+            // Others still trust the former CA.
+            ("ca.crt", &format!("{}{}", new.0, old.0), "a new one"),
+        ] {
+            files.write(name, text);
+            ca.current();
+            let actions = signer.reconcile("c", NOW.parse().unwrap());
+            assert_eq!(issuer_of(&actions), expect, "{name}");
+        }
     }
 
     fn condition(kind: &str) -> serde_json::Value {

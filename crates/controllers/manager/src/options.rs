@@ -16,6 +16,7 @@ pub use gates::{POD_CERTIFICATE_REQUEST, STORAGE_VERSION_MIGRATOR};
 pub use upstream::UPSTREAM_FLAGS;
 
 mod gates;
+mod signing;
 mod upstream;
 
 /// Maximum number of bits between an IPv6 range and a node's subnet: upstream's limit.
@@ -121,6 +122,9 @@ pub struct Options {
     /// Time without a heartbeat after which a new node is marked unknown
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_unsigned)]
     pub node_startup_grace_period: Duration,
+    /// Time without a use after which a generated token Secret is marked invalid, and then deleted
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = parse_positive)]
+    pub legacy_service_account_token_clean_up_period: Duration,
     /// Number of terminated pods that are kept
     #[arg(long, value_name = "N", default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,
@@ -242,63 +246,6 @@ impl Options {
         }
     }
 
-    /// Returns certificate and key file of each signer that this process serves: its own pair or
-    /// the general one.
-    ///
-    /// # Errors
-    /// Only half a pair is given, or own pairs in addition to the general one.
-    pub fn signers(&self) -> anyhow::Result<Vec<(&'static str, &PathBuf, &PathBuf)>> {
-        let own = [
-            (
-                controllers_certificates::KUBELET_SERVING,
-                &self.cluster_signing_kubelet_serving_cert_file,
-                &self.cluster_signing_kubelet_serving_key_file,
-            ),
-            (
-                controllers_certificates::KUBELET_CLIENT,
-                &self.cluster_signing_kubelet_client_cert_file,
-                &self.cluster_signing_kubelet_client_key_file,
-            ),
-            (
-                controllers_certificates::CLIENT,
-                &self.cluster_signing_kube_apiserver_client_cert_file,
-                &self.cluster_signing_kube_apiserver_client_key_file,
-            ),
-            (
-                controllers_certificates::LEGACY,
-                &self.cluster_signing_legacy_unknown_cert_file,
-                &self.cluster_signing_legacy_unknown_key_file,
-            ),
-        ];
-        let general = require_pair(
-            &self.cluster_signing_cert_file,
-            &self.cluster_signing_key_file,
-            "cluster-signing",
-        )?;
-        let mut signers = Vec::new();
-        for (signer, certificate, key) in own {
-            let own = require_pair(
-                certificate,
-                key,
-                &format!("cluster-signing flags of {signer}"),
-            )?;
-            // With both it is ambiguous who signs for the remaining signers. Upstream rejects the
-            // combination as well.
-            if own.is_some() && general.is_some() {
-                bail!(
-                    "--cluster-signing-cert-file and the flags of single signers exclude each other"
-                );
-            }
-            // A signer without a pair is not served here: its requests stay for another signer in
-            // the cluster.
-            signers.extend(
-                own.or(general)
-                    .map(|(certificate, key)| (signer, certificate, key)),
-            );
-        }
-        Ok(signers)
-    }
-
     /// Checks the pool of addresses for load balancers.
     ///
     /// # Errors
@@ -362,16 +309,12 @@ impl Options {
     }
 }
 
-/// Returns certificate and key file: both or none.
-fn require_pair<'f>(
-    certificate: &'f Option<PathBuf>,
-    key: &'f Option<PathBuf>,
-    what: &str,
-) -> anyhow::Result<Option<(&'f PathBuf, &'f PathBuf)>> {
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
-        (None, None) => Ok(None),
-        _ => bail!("{what}: the cert-file and the key-file go together"),
+/// Parses a duration that is not zero.
+fn parse_positive(text: &str) -> Result<Duration, String> {
+    let duration = parse_unsigned(text).map_err(|error| error.to_string())?;
+    match duration.is_zero() {
+        true => Err("it must be greater than zero".to_owned()),
+        false => Ok(duration),
     }
 }
 
@@ -544,7 +487,6 @@ mod tests {
         for flag in [
             "--tls-curve-preferences=29",
             "--disable-http2-serving",
-            "--legacy-service-account-token-clean-up-period=24h",
             "--master=https://other:6443",
         ] {
             let words = ["x", flag].into_iter().map(std::ffi::OsString::from);

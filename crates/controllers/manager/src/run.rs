@@ -38,7 +38,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         );
     }
     let lease = options.election.leader_config()?;
-    // Key files are read once for all terms as well: a file that can't be read must not be found
+    // Key files are read before the election as well: a file that can't be read must not be found
     // only at a failover.
     let files = Arc::new(Files::read_files(&options)?);
     let client = connect_client(options.kubeconfig.as_deref())?;
@@ -49,7 +49,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let open = options.access.authorization_always_allow_paths.clone();
     let endpoints = Endpoints::new()
         .with_health(Vec::new())
-        .with_metrics(move || metrics.encode())
+        .with_certificate_metrics(&client, options.list_certificate_files(), move || {
+            metrics.encode()
+        })
         .with_zpages("kube-controller-manager", component::flag_values())
         .with_protection(access, open);
     // The server starts before the election: a replica without the lease must pass its probes, too,

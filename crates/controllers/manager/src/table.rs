@@ -1,11 +1,13 @@
 //! The table of controllers, and the selection by `--controllers`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use base_task::CancellationToken;
+use base_tls::Followed;
 use controllers_auth::TokenKey;
-use controllers_certificates::{Authorities, Ca};
+use controllers_certificates::{Authorities, Ca, RootCaFile};
 use controllers_runtime::{Deletions, Setup};
 
 use crate::options::{Options, POD_CERTIFICATE_REQUEST, STORAGE_VERSION_MIGRATOR};
@@ -14,7 +16,7 @@ use crate::options::{Options, POD_CERTIFICATE_REQUEST, STORAGE_VERSION_MIGRATOR}
 pub struct Inputs<'a> {
     /// The command line.
     pub options: &'a Options,
-    /// Contents of files named by flags.
+    /// Contents of files named by flags. They follow the files.
     pub files: &'a Files,
     /// Cancelled at the end of this term of leadership.
     pub stop: &'a CancellationToken,
@@ -22,13 +24,13 @@ pub struct Inputs<'a> {
     pub deletions: &'a Deletions,
 }
 
-/// Contents of files named by flags, read once at start.
+/// Contents of files named by flags, read at start and after each change.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// The CA that is published in namespaces.
-    pub root_ca: Option<String>,
+    pub root_ca: Option<RootCaFile>,
     /// The key of token Secrets.
-    pub token_key: Option<TokenKey>,
+    pub token_key: Option<Arc<Followed<TokenKey>>>,
     /// The CAs that sign certificate requests.
     pub authorities: Authorities,
 }
@@ -36,37 +38,35 @@ pub struct Files {
 impl Files {
     /// Reads the files named by flags.
     pub fn read_files(options: &Options) -> anyhow::Result<Self> {
-        let read = |path: &std::path::PathBuf| {
-            std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
-        };
-        let root_ca = options.root_ca_file.as_ref().map(read).transpose()?;
-        let token_key = match &options.service_account_private_key_file {
-            Some(path) => {
-                let key = TokenKey::from_pem(read(path)?.as_bytes());
-                Some(key.with_context(|| {
-                    format!("{} holds no RSA or P-256 private key", path.display())
-                })?)
-            }
-            None => None,
-        };
-        let mut authorities = Authorities::new();
-        for (signer, certificate, key) in options.signers()? {
-            let ca = Ca::from_pem(
-                &read(certificate)?,
-                &read(key)?,
-                options.cluster_signing_duration,
-            );
-            authorities.insert(
-                signer,
-                ca.with_context(|| format!("{} and {}", certificate.display(), key.display()))?,
-            );
-        }
+        let root_ca = options.root_ca_file.as_deref();
+        let token_key = options.service_account_private_key_file.as_deref();
         Ok(Self {
-            root_ca,
-            token_key,
-            authorities,
+            root_ca: root_ca
+                .map(controllers_certificates::follow_root_ca)
+                .transpose()?,
+            token_key: token_key.map(TokenKey::follow_file).transpose()?,
+            authorities: follow_authorities(options)?,
         })
     }
+}
+
+fn follow_authorities(options: &Options) -> anyhow::Result<Authorities> {
+    // Signers with the same files share their value, so that a change is noticed once.
+    let mut read: HashMap<_, Arc<Followed<Ca>>> = HashMap::new();
+    let mut authorities = Authorities::new();
+    for (signer, certificate, key) in options.signers()? {
+        let ca = match read.get(&(certificate, key)) {
+            Some(ca) => ca.clone(),
+            None => {
+                let longest = options.cluster_signing_duration;
+                let ca = Arc::new(Ca::follow_files(certificate, key, longest)?);
+                read.insert((certificate, key), ca.clone());
+                ca
+            }
+        };
+        authorities.insert(signer, ca);
+    }
+    Ok(authorities)
 }
 
 type Start = fn(&mut Setup, &Inputs<'_>, usize);
@@ -118,6 +118,14 @@ const TABLE: &[Row] = &[
             if let Some(key) = &i.files.token_key {
                 controllers_auth::add_token_controller(s, key.clone(), i.files.root_ca.clone(), n);
             }
+        },
+    ),
+    row(
+        "legacy-serviceaccount-token-cleaner-controller",
+        &["legacy-service-account-token-cleaner"],
+        |s, i, _| {
+            let period = i.options.legacy_service_account_token_clean_up_period;
+            controllers_auth::add_legacy_token_cleaner(s, period);
         },
     ),
     row(
@@ -324,10 +332,6 @@ const ABSENT: &[(&str, &[&str])] = &[
     (
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         &[],
-    ),
-    (
-        "legacy-serviceaccount-token-cleaner-controller",
-        &["legacy-service-account-token-cleaner"],
     ),
     ("node-route-controller", &["route"]),
     (

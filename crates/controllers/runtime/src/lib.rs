@@ -14,6 +14,7 @@ mod credentials;
 mod deletions;
 pub mod discovery;
 mod executor;
+mod file_watch;
 pub mod hash;
 mod informers;
 pub mod labels;
@@ -33,6 +34,7 @@ pub use controller::{Decide, Drive, Queue, Setup};
 pub use credentials::{Account, Accounts};
 pub use deletions::Deletions;
 pub use executor::{Done, Executor, Pending};
+pub use file_watch::watch_files;
 pub use informers::{Cache, Index, Informers, Kind, NAMESPACE, View, namespace_of};
 pub use metrics::ReconcileMetrics;
 pub use object::{

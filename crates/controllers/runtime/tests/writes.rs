@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base_task::{CancellationToken, Tasks};
 use client::Client;
-use controllers_runtime::testing::serve;
+use controllers_runtime::testing::{Requests, serve};
 use controllers_runtime::{Action, Decide, Queue, ReconcileMetrics, Setup, Target};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -33,9 +33,11 @@ impl Decide for Adopt {
     }
 }
 
-/// Runs the controller over `keys` and cancels it after `time`; returns true if all its tasks then
-/// ended at once.
-async fn run(client: Client, keys: &[&str], time: Duration) -> bool {
+const OWNER: &str = "GET /api/v1/namespaces/n/configmaps/owner";
+
+/// Runs the controller over `keys`, one after the other, and cancels it at the request `count` for
+/// the owner; returns true if all its tasks then end.
+async fn run(client: Client, requests: &Requests, keys: &[&str], count: usize) -> bool {
     let stop = CancellationToken::new();
     let tasks = Tasks::new(stop.clone());
     let queue = Queue::new();
@@ -43,24 +45,29 @@ async fn run(client: Client, keys: &[&str], time: Duration) -> bool {
     let mut setup = Setup::new(client, tasks.clone(), false, ReconcileMetrics::default());
     setup.add_reconciler("adopter", 1, queue, Adopt);
     let running = tokio::spawn(setup.run(stop.clone()));
-    tokio::time::sleep(time).await;
+    let count_reads = || requests.lock().iter().filter(|line| *line == OWNER).count();
+    let reached = async {
+        while count_reads() < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reached)
+        .await
+        .unwrap();
     stop.cancel();
     running.await.unwrap();
-    tasks.wait(Duration::from_millis(500)).await
+    tasks.wait(Duration::from_secs(10)).await
 }
 
 #[tokio::test]
 async fn lost_lease_aborts_the_pass_and_leaves_ready_keys_alone() {
     let (client, requests) = serve(|_| None).await.unwrap();
     assert!(
-        run(client, &["a", "b", "c"], Duration::from_millis(300)).await,
+        run(client, &requests, &["a", "b", "c"], 1).await,
         "a task outlived the lease"
     );
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(
-        *requests.lock(),
-        ["GET /api/v1/namespaces/n/configmaps/owner"]
-    );
+    assert_eq!(*requests.lock(), [OWNER]);
 }
 
 #[tokio::test]
@@ -75,7 +82,8 @@ async fn adoption_happens_only_if_the_owner_is_alive_on_the_server() {
     ];
     for (owner, adopts) in cases {
         let (client, requests) = serve(move |_| Some(owner.to_owned())).await.unwrap();
-        run(client, &["child"], Duration::from_millis(300)).await;
+        // The second pass begins after the end of the first one.
+        run(client, &requests, &["child", "other"], 2).await;
         let patched = requests
             .lock()
             .iter()
@@ -102,7 +110,7 @@ async fn controller_that_dies_ends_the_term_as_a_failure() {
     queue.add("a".to_owned());
     let mut setup = Setup::new(client, tasks.clone(), false, ReconcileMetrics::default());
     setup.add_reconciler("broken", 1, queue, Broken);
-    tokio::time::timeout(Duration::from_secs(5), setup.run(stop))
+    tokio::time::timeout(Duration::from_secs(60), setup.run(stop))
         .await
         .unwrap();
     assert_eq!(tasks.failure().map(|failure| failure.name), Some("broken"));

@@ -516,6 +516,22 @@ impl ServeFlags {
         })
     }
 
+    /// Returns the files of this member's own certificates and its CAs, by their flags.
+    #[must_use]
+    pub fn list_certificate_files(&self) -> Vec<(&'static str, PathBuf)> {
+        let given = [
+            ("cert-file", &self.cert_file),
+            ("trusted-ca-file", &self.trusted_ca_file),
+            ("peer-cert-file", &self.peer_cert_file),
+            ("peer-client-cert-file", &self.peer_client_cert_file),
+            ("peer-trusted-ca-file", &self.peer_trusted_ca_file),
+        ];
+        let given = given.into_iter();
+        given
+            .filter_map(|(flag, file)| Some((flag, file.clone()?)))
+            .collect()
+    }
+
     /// Returns the TLS files of the peer ports.
     pub fn peer_files(&self) -> Result<TlsFiles<'_>> {
         Ok(TlsFiles {

@@ -34,7 +34,6 @@ mod transport;
 mod trust;
 mod types;
 mod vote_guard;
-mod write_coalescing;
 
 #[allow(missing_docs, clippy::all, clippy::unwrap_used, rust_2018_idioms)]
 mod pb {
@@ -51,5 +50,5 @@ pub use peer::{Directory, PeerAddress, PeerHandler, PeerHealth};
 pub use server::PeerService;
 pub use state::{SnapshotRows, StateMachine};
 pub use traffic::{MeteredBody, Traffic};
-pub use transport::{TransportError, claimed_sender};
+pub use transport::{ReplaceOutcome, TransportError, claimed_sender};
 pub use trust::{PeerInterceptor, PeerTrust};

@@ -14,7 +14,7 @@ use crate::server::PeerService;
 use crate::shared::{Shared, run_heartbeats};
 use crate::state::{StateMachine, StateMachineAdapter};
 use crate::stop_cause::find_stop_cause;
-use crate::transport::{JOINING, Transport};
+use crate::transport::{JOINING, ReplaceOutcome, Transport};
 use crate::types::Raft;
 use crate::vote_guard::VoteGuard;
 use base_task::Tasks;
@@ -544,6 +544,12 @@ impl RaftNode {
             .map_err(|status| failed(&status))?
             .into_inner();
         Ok(response.handled.then_some(response.body))
+    }
+
+    /// Replaces the connections to other members that are older than the TLS configuration of
+    /// [`Config::tls`]. Returns the outcome for each of these members.
+    pub async fn replace_outdated_connections(&self) -> Vec<(u64, ReplaceOutcome)> {
+        self.shared.transport.replace_outdated_channels().await
     }
 
     /// Returns the gRPC service for peers.

@@ -1,17 +1,20 @@
 //! Connections to peers: gRPC over TCP or TLS, one lazily connected channel per member.
 
 use crate::config::{Config, Dial, PeerTls, Wire};
+use crate::pb;
 use crate::pb::peer_client::PeerClient;
 use crate::peer::Directory;
 use crate::traffic::{MeteredBody, Traffic};
 use crate::trust::PeerTrust;
-use crate::write_coalescing::WriteCoalescer;
+use base_serve::WriteCoalescer;
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::TryFutureExt;
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::io;
@@ -41,6 +44,11 @@ pub(crate) fn message_limit(max_command: usize) -> usize {
     MAX_MESSAGE.saturating_add(max_command.saturating_mul(2))
 }
 
+/// Timeout of a new connection with the request that checks it.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Kind of a peer RPC that no member handles; the response says so.
+const UNHANDLED_KIND: u32 = u32::MAX;
+
 const CLUSTER: &str = "kvstore-cluster";
 const FROM: &str = "kvstore-from";
 const TO: &str = "kvstore-to";
@@ -61,7 +69,13 @@ pub enum TransportError {
     /// The URL is plain text, so the peer can't prove its membership.
     #[error("{0} is not called: this member calls others with TLS only")]
     Insecure(String),
+    /// The member does not respond on a new connection.
+    #[error("{0}")]
+    Check(String),
 }
+
+/// Outcome of the replacement of a channel.
+pub type ReplaceOutcome = Result<(), TransportError>;
 
 /// Connection of the gRPC client to one member.
 #[derive(Clone)]
@@ -128,8 +142,27 @@ pub(crate) struct Transport {
     pub tls: PeerTls,
     trust: PeerTrust,
     dial: Option<Dial>,
-    channels: Mutex<HashMap<u64, (String, PeerChannel)>>,
+    channels: Mutex<HashMap<u64, CachedChannel>>,
     attempts: Mutex<HashMap<u64, usize>>,
+}
+
+/// A channel to a member.
+struct CachedChannel {
+    url: String,
+    /// TLS configuration before the channel was created; new connections may have newer ones.
+    tls: Option<Arc<ClientConfig>>,
+    channel: PeerChannel,
+}
+
+impl CachedChannel {
+    fn is_outdated(&self, current: Option<&Arc<ClientConfig>>) -> bool {
+        let is_same = match (&self.tls, current) {
+            (Some(used), Some(current)) => Arc::ptr_eq(used, current),
+            (None, None) => true,
+            _ => false,
+        };
+        !is_same && self.url.starts_with("https://")
+    }
 }
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -159,25 +192,85 @@ impl Transport {
             .get(attempt % urls.len().max(1))
             .ok_or(TransportError::Unknown(id))?;
         let mut channels = self.channels.lock();
-        if let Some((known, channel)) = channels.get(&id)
+        if let Some(known) = channels.get(&id)
             // A member may move. A channel to its former URL would try that one for ever.
-            && known == url
+            && known.url == *url
         {
-            return Ok(new_peer_client(channel.clone()));
+            return Ok(new_peer_client(known.channel.clone()));
         }
         if !self.trust.admits_url(url) {
             return Err(TransportError::Insecure(url.clone()));
         }
+        let made = self.create_channel(id, url)?;
+        let channel = made.channel.clone();
+        channels.insert(id, made);
+        Ok(new_peer_client(channel))
+    }
+
+    fn create_channel(&self, id: u64, url: &str) -> Result<CachedChannel, TransportError> {
+        let tls = self.tls.read().clone();
         let kind = match &self.dial {
             Some(dial) => ChannelKind::Wire(dial(url)),
             None => ChannelKind::Channel(connect_channel(url, self.tls.clone())?),
         };
-        let channel = PeerChannel {
-            kind,
-            traffic: self.directory.traffic(id),
+        Ok(CachedChannel {
+            url: url.to_owned(),
+            tls,
+            channel: PeerChannel {
+                kind,
+                traffic: self.directory.traffic(id),
+            },
+        })
+    }
+
+    /// Replaces the channels that are older than the TLS configuration. A channel is replaced when
+    /// its member has responded on the new one; calls that run end on the former one.
+    pub async fn replace_outdated_channels(&self) -> Vec<(u64, ReplaceOutcome)> {
+        let outdated = self.list_outdated_channels();
+        let replace = outdated.into_iter().map(|(id, url)| async move {
+            let made = self.connect_checked(id, &url).await;
+            let outcome = made.map(|made| {
+                let mut channels = self.channels.lock();
+                // The member may have moved meanwhile.
+                if let Some(known) = channels.get_mut(&id)
+                    && known.url == made.url
+                {
+                    *known = made;
+                }
+            });
+            (id, outcome)
+        });
+        futures::future::join_all(replace).await
+    }
+
+    fn list_outdated_channels(&self) -> Vec<(u64, String)> {
+        let current = self.tls.read().clone();
+        let mut channels = self.channels.lock();
+        channels.retain(|id, _| self.directory.is_known(*id));
+        let outdated = channels
+            .iter()
+            .filter(|(_, known)| known.is_outdated(current.as_ref()));
+        outdated
+            .map(|(id, known)| (*id, known.url.clone()))
+            .collect()
+    }
+
+    /// Creates a channel on which the member responds. With TLS 1.3 a handshake ends before the
+    /// member has verified the certificate of the caller.
+    async fn connect_checked(&self, id: u64, url: &str) -> Result<CachedChannel, TransportError> {
+        let made = self.create_channel(id, url)?;
+        let message = pb::ServiceRequest {
+            kind: UNHANDLED_KIND,
+            body: Bytes::new(),
         };
-        channels.insert(id, (url.clone(), channel.clone()));
-        Ok(new_peer_client(channel))
+        let request = self.build_request(id, message, Some(REPLACE_TIMEOUT));
+        let mut client = new_peer_client(made.channel.clone());
+        let response = tokio::time::timeout(REPLACE_TIMEOUT, client.call_service(request)).await;
+        match response {
+            Ok(Ok(_)) => Ok(made),
+            Ok(Err(status)) => Err(TransportError::Check(status.message().to_owned())),
+            Err(_) => Err(TransportError::Check("no response in time".to_owned())),
+        }
     }
 
     /// Returns a client for a URL whose member is not known yet.
@@ -421,5 +514,45 @@ mod tests {
         transport.record_failure(2);
         transport.peer_client(2).unwrap();
         assert_eq!(*called.lock(), ["http://a:1", "http://b:1", "http://a:1"]);
+    }
+
+    /// Returns a TLS configuration that nothing is connected with.
+    fn tls_config() -> Option<Arc<ClientConfig>> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let roots = builder.with_root_certificates(rustls::RootCertStore::empty());
+        Some(Arc::new(roots.with_no_client_auth()))
+    }
+
+    #[tokio::test]
+    async fn channel_stays_if_the_member_does_not_respond_on_a_new_one() {
+        let (transport, called) = transport(PeerTrust::Certificate);
+        *transport.tls.write() = tls_config();
+        let urls = vec!["https://m2:2380".to_owned()];
+        transport.directory.replace_addresses([(2, urls)].into());
+        transport.peer_client(2).unwrap();
+        assert!(transport.replace_outdated_channels().await.is_empty());
+        *transport.tls.write() = tls_config();
+        // No connection of this transport carries anything.
+        for attempts in [1, 2] {
+            let outcomes = transport.replace_outdated_channels().await;
+            assert!(matches!(&outcomes[..], [(2, Err(_))]), "{outcomes:?}");
+            assert_eq!(called.lock().len(), 1 + attempts);
+        }
+        transport.peer_client(2).unwrap();
+        assert_eq!(called.lock().len(), 3, "the former channel is in use");
+    }
+
+    #[tokio::test]
+    async fn channel_of_a_removed_member_is_not_replaced() {
+        let (transport, called) = transport(PeerTrust::Certificate);
+        let urls = vec!["https://m2:2380".to_owned()];
+        transport.directory.replace_addresses([(2, urls)].into());
+        transport.peer_client(2).unwrap();
+        transport.directory.replace_addresses(HashMap::new());
+        *transport.tls.write() = tls_config();
+        assert!(transport.replace_outdated_channels().await.is_empty());
+        assert_eq!(called.lock().len(), 1);
     }
 }

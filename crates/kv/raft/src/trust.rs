@@ -116,6 +116,7 @@ mod tests {
         extensions.insert(Peer {
             addr,
             certificates: certificate.into_iter().collect(),
+            server_name: None,
         });
         extensions
     }

@@ -230,7 +230,7 @@ mod tests {
             .unwrap()
             .record_rejection();
         vote_guard.record_contact();
-        assert!(vote_guard.admit_vote(2, &timeout).is_none());
+        assert!(vote_guard.admit_vote(2, &Reason::Silence(NEVER)).is_none());
         let admitted = vote_guard.admit_vote(2, &Reason::Always);
         assert!(admitted.is_some(), "the caller decided on other grounds");
     }

@@ -5,6 +5,7 @@ use crate::metrics::StoreMetrics;
 use crate::passwords::Passwords;
 use crate::slow_request::{self, Phase, SlowLimits};
 use crate::tokens;
+use base_tls::CertificateFiles;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::request::Parts;
@@ -72,6 +73,8 @@ pub struct ServerContext {
     pub directory: Arc<Directory>,
     /// Signs and verifies JWTs; `None` with simple tokens.
     pub jwt: Option<Arc<Jwt>>,
+    /// The files of this member's own certificates.
+    pub certificates: CertificateFiles,
     /// Counters and histograms.
     pub metrics: Arc<StoreMetrics>,
     /// Hashes and verifies passwords.

@@ -39,6 +39,8 @@ pub fn metrics_page(core: &ServerContext) -> String {
         &core.metrics.hash,
     );
     write_network(&mut page, core);
+    let ends = base_task::blocking(|| core.certificates.read_expirations());
+    page.add_certificate_expirations(&ends);
     let files = FileDescriptors::read();
     page.write_process(files);
     page.gauge("os_fd_used", "Open files.", files.open);

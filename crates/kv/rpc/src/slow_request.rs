@@ -43,7 +43,7 @@ pub(crate) enum Phase {
 
 const PHASES: [(Phase, &str); 5] = [
     (Phase::Received, "received"),
-    (Phase::Current, "waited for read barrier"),
+    (Phase::Current, "waited for ReadIndex"),
     (Phase::Proposed, "proposed"),
     (Phase::Committed, "committed"),
     (Phase::Applied, "applied"),

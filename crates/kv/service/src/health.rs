@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn member_is_not_ready_and_stops_within_a_second_of_the_end_of_replication() {
+    async fn member_is_not_ready_and_stops_after_the_end_of_replication() {
         for loops in [true, false] {
             let folder = tempfile::tempdir().unwrap();
             std::fs::create_dir(folder.path().join("wal")).unwrap();
@@ -187,7 +187,7 @@ mod tests {
                 }
                 core.shutdown.cancelled().await;
             };
-            tokio::time::timeout(Duration::from_secs(1), seen)
+            tokio::time::timeout(Duration::from_secs(30), seen)
                 .await
                 .unwrap();
             assert!(core.node.status().stopped.is_some());

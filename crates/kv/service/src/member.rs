@@ -4,6 +4,7 @@ use crate::raft_state_machine::RaftStateMachine;
 use crate::tasks;
 use anyhow::Result;
 use base_task::Tasks;
+use base_tls::CertificateFiles;
 use kv_config::{PeerAccess, Retention};
 use kv_machine::Machine;
 use kv_mvcc::Hub;
@@ -33,6 +34,7 @@ pub(crate) struct Parts {
     pub config: Config,
     pub bounds: ServerLimits,
     pub metrics: Arc<StoreMetrics>,
+    pub certificates: CertificateFiles,
     pub jwt: Option<Arc<Jwt>>,
     pub passwords: Passwords,
     pub initial: Vec<etcdserverpb::Member>,
@@ -89,6 +91,7 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
         jwt: parts.jwt,
         passwords: parts.passwords,
         metrics: parts.metrics,
+        certificates: parts.certificates,
         // Above the limit of a request, so that a message which is too large gets etcd's error
         // instead of gRPC's.
         traffic: ClientTraffic::new(decoding_limit(parts.bounds.max_request)),
@@ -192,6 +195,7 @@ impl Member {
             config,
             bounds,
             metrics,
+            certificates: CertificateFiles::default(),
             jwt,
             passwords,
             initial,

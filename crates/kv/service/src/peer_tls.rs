@@ -5,13 +5,15 @@ use base_task::Tasks;
 use base_tls::rustls::ClientConfig;
 use base_tls::{ClientTls, client_config};
 use kv_config::ServeFlags;
-use kv_raft::PeerTls;
+use kv_raft::{PeerTls, ReplaceOutcome};
+use kv_rpc::ServerContext;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Interval at which the files are checked; only with TLS.
-const EVERY: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_secs(10);
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("can't read {}", path.display()))
@@ -58,14 +60,21 @@ fn modification_times(flags: &ServeFlags) -> Vec<Option<SystemTime>> {
         .collect()
 }
 
-/// Watches the files and uses changed ones for new connections.
-pub(crate) fn follow_files(flags: &ServeFlags, tls: PeerTls, tasks: &Tasks) {
+/// Watches the files, and uses changed ones for new connections, which replace the open ones.
+pub(crate) fn follow_files(
+    flags: &ServeFlags,
+    tls: PeerTls,
+    core: &Arc<ServerContext>,
+    tasks: &Tasks,
+) {
     if flags.peer_cert_file.is_none() {
         return;
     }
-    let (flags, shutdown) = (flags.clone(), tasks.shutdown().clone());
+    let (flags, core, shutdown) = (flags.clone(), core.clone(), tasks.shutdown().clone());
     tasks.spawn("peer certificates", async move {
         let mut seen = modification_times(&flags);
+        // Members whose failure was logged: an attempt is repeated at each interval.
+        let mut reported = HashSet::new();
         loop {
             tokio::select! {
                 // Polled: secrets in containers are replaced by renaming a directory, which watches
@@ -74,20 +83,42 @@ pub(crate) fn follow_files(flags: &ServeFlags, tls: PeerTls, tasks: &Tasks) {
                 () = shutdown.cancelled() => return,
             }
             let now = modification_times(&flags);
-            if now == seen {
-                continue;
-            }
-            // The files may be written one after the other. A pair that does not match is tried
-            // again, because `seen` stays.
-            match outgoing_config(&flags) {
-                Ok(config) => {
-                    *tls.write() = config;
-                    seen = now;
+            if now != seen {
+                // The files may be written one after the other. A pair that does not match is tried
+                // again, because `seen` stays.
+                match outgoing_config(&flags) {
+                    Ok(config) => {
+                        *tls.write() = config;
+                        seen = now;
+                        reported.clear();
+                    }
+                    Err(error) => {
+                        tracing::warn!("changed peer certificates can't be used, the former ones remain in use: {error:#}");
+                    }
                 }
-                Err(error) => {
-                    tracing::warn!("changed peer certificates can't be used, the former ones remain in use: {error:#}")
-                }
             }
+            let replace = core.node.replace_outdated_connections();
+            let outcomes = shutdown.run_until_cancelled(replace).await;
+            log_outcomes(&outcomes.unwrap_or_default(), &mut reported);
         }
     });
+}
+
+/// Logs each new connection, and the first failure for each member.
+fn log_outcomes(outcomes: &[(u64, ReplaceOutcome)], reported: &mut HashSet<u64>) {
+    for (id, outcome) in outcomes {
+        let member = format!("{id:x}");
+        match outcome {
+            Ok(()) => {
+                tracing::info!(
+                    member,
+                    "connected to a member with the changed certificates"
+                );
+            }
+            Err(error) if reported.insert(*id) => {
+                tracing::warn!(member, %error, "no connection to a member with the changed certificates; the former one stays in use");
+            }
+            Err(_) => {}
+        }
+    }
 }

@@ -12,6 +12,7 @@ use crate::rebuild::RebuildOptions;
 use crate::tasks;
 use anyhow::{Context, Result, bail};
 use base_task::{CancellationToken, Tasks};
+use base_tls::CertificateFiles;
 use futures::future::BoxFuture;
 use kv_config::{
     EngineKind, Flags, PeerAccess, RECEIVED_DIR, Retention, STATE_DIR, ServeFlags, Subcommand,
@@ -150,7 +151,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
         routes: member::peer_routes(&core),
         directory: core.directory.clone(),
     });
-    crate::peer_tls::follow_files(&flags, plan.outgoing_tls.clone(), &tasks);
+    crate::peer_tls::follow_files(&flags, plan.outgoing_tls.clone(), &core, &tasks);
     tasks::spawn_jobs(&core, Retention::parse(&flags)?, &tasks)?;
     tasks::spawn_upkeep(&core, plan.checks, &tasks);
     serve_pages(&core, &mut plan, &tasks, &shutdown);
@@ -344,6 +345,7 @@ impl MemberInputs<'_> {
             config: self.raft_config(sync_micros)?,
             bounds: self.plan.bounds.clone(),
             metrics,
+            certificates: CertificateFiles::new(self.flags.list_certificate_files()),
             jwt: self.plan.jwt.clone(),
             passwords: Passwords::new(self.flags.bcrypt_cost),
             initial: self.bootstrap.members.clone(),

@@ -1,12 +1,12 @@
-//! Accept loop of the client ports. It differs from `base_serve`'s in coalescing writes and in
-//! accepting legacy authorities.
+//! Accept loop of the client ports. It differs from `base_serve`'s in accepting Unix sockets and
+//! legacy authorities.
 
+use crate::calls::Calls;
 use crate::connection::Connection;
 use crate::legacy_authority::LegacyAuthorityReader;
 use crate::memory_budget::Budget;
 use crate::sockets::Socket;
-use crate::write_coalescing::{self, Calls};
-use base_serve::{FirstBytes, Peer};
+use base_serve::{ConnectionEnd, FirstBytes, Peer, drive_coalesced};
 use base_tls::rustls::ServerConfig;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -196,13 +196,15 @@ async fn serve_connection<S>(
     }
     match tokio::time::timeout(DEADLINE, TlsAcceptor::from(tls).accept(stream)).await {
         Ok(Ok(stream)) => {
-            let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            let certificates = shown
-                .iter()
-                .map(|certificate| certificate.to_vec())
-                .collect();
+            let session = stream.get_ref().1;
+            let shown = session.peer_certificates().unwrap_or_default();
+            let peer = Peer {
+                addr,
+                certificates: shown.iter().map(|shown| shown.to_vec()).collect(),
+                server_name: session.server_name().map(Arc::from),
+            };
             let connection = Connection {
-                peer: Peer { addr, certificates },
+                peer,
                 memory_budget,
             };
             drive_connection(stream, connection, &http, service, watcher).await;
@@ -252,7 +254,7 @@ async fn drive_connection<T, S>(
     let counted = calls.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(from.clone());
-        counted.clone().count_during(service.call(request))
+        counted.clone().count_until_response(service.call(request))
     });
     let work = |io| {
         watcher.watch(
@@ -260,8 +262,17 @@ async fn drive_connection<T, S>(
                 .into_owned(),
         )
     };
-    if let Some(Err(error)) = write_coalescing::drive_coalesced(io, calls, work).await {
-        tracing::debug!(peer = %addr, %error, "connection ended");
+    match drive_coalesced(io, calls, work).await {
+        ConnectionEnd::Ended(Ok(())) => {}
+        ConnectionEnd::Ended(Err(error)) => {
+            tracing::debug!(peer = %addr, %error, "connection ended");
+        }
+        ConnectionEnd::PeerClosed(error) => {
+            tracing::debug!(peer = %addr, %error, "a response can't be sent");
+        }
+        ConnectionEnd::Unread => {
+            tracing::debug!(peer = %addr, "connection closed: a response was not read in time");
+        }
     }
 }
 

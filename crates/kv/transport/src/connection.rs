@@ -20,6 +20,7 @@ impl Connection {
         let peer = Peer {
             addr,
             certificates: Arc::new([]),
+            server_name: None,
         };
         Connection {
             peer,

@@ -1,9 +1,10 @@
-//! Transport of the client ports: accept loop, write coalescing, request limits, and a gRPC path
+//! Transport of the client ports: accept loop, request limits, and a gRPC path
 //! written by hand for the calls that come by the thousand.
 //!
 //! Invariant: knows no RPC and no state of a member. What a call does is the caller's.
 
 mod accept;
+mod calls;
 mod connection;
 mod grpc_framing;
 mod grpc_stream;
@@ -15,7 +16,6 @@ mod request_limits;
 mod sockets;
 #[cfg(test)]
 mod testing;
-mod write_coalescing;
 
 pub use accept::{ConnectionOptions, Listener, serve_listener};
 pub use connection::Connection;

@@ -326,7 +326,7 @@ mod tests {
     fn wait(act: impl FnOnce(Done)) {
         let (sender, receiver) = mpsc::channel();
         act(Box::new(move || sender.send(()).unwrap()));
-        receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+        receiver.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
     fn entry(index: u64) -> Entry {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_address_pool::AddressPool;
+use api_semantics::endpoints::service_key;
 use base_task::Tasks;
 use base_telemetry::Metrics;
 use client::{Event, ObjectExt, Store};
@@ -46,7 +47,7 @@ pub struct AgentSettings {
 /// The objects that the agent reads.
 #[derive(Debug, Clone)]
 pub struct Stores {
-    /// Services.
+    /// Services, with the index [`ANNOUNCED`].
     pub services: Store<Service>,
     /// EndpointSlices, with the index `service` by the key of their Service.
     pub slices: Store<EndpointSlice>,
@@ -58,6 +59,17 @@ pub struct Stores {
 
 /// Returns whether this node forwards connections: kube-proxy's rules are installed and up to date.
 pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Index of Services whose addresses may be announced, by [`index_announced`].
+pub const ANNOUNCED: &str = "announced";
+/// The only value of that index.
+const YES: &str = "yes";
+
+/// Returns the values of a Service in the index [`ANNOUNCED`].
+pub fn index_announced(service: &Service) -> Vec<String> {
+    let value = is_announced(service).then(|| YES.to_owned());
+    value.into_iter().collect()
+}
 
 /// Index of EndpointSlices by the key of their Service.
 const SERVICE: &str = "service";
@@ -199,7 +211,7 @@ fn add_handlers(stores: &Stores, wake: &Arc<Notify>) {
                 service.is_some_and(|service| is_announced(&service) && is_local(&service))
             };
             let slice = event.object();
-            if slice.key() == API_SERVERS || service_of(slice).is_some_and(matters) {
+            if slice.key() == API_SERVERS || service_key(slice).is_some_and(matters) {
                 notify.notify_one();
             }
         });
@@ -209,12 +221,6 @@ fn add_handlers(stores: &Stores, wake: &Arc<Notify>) {
     let notify = wake.clone();
     let changed = move |_: Event<ServiceCIDR>| notify.notify_one();
     stores.ranges.add_handler(changed);
-}
-
-fn service_of(slice: &EndpointSlice) -> Option<String> {
-    let labels = slice.metadata.labels.as_ref()?;
-    let name = labels.get("kubernetes.io/service-name")?;
-    Some(format!("{}/{name}", slice.namespace()))
 }
 
 fn compute_desired(
@@ -236,7 +242,7 @@ fn compute_desired(
         is_eligible: true,
         cluster: hash(group.as_bytes()),
         claims: list_claims(
-            &stores.services.list(),
+            &stores.services.by_index(ANNOUNCED, YES),
             slices_of,
             &settings.pool,
             &cluster.servers,
@@ -293,9 +299,12 @@ mod tests {
         };
         let services = [balancer("a", "192.0.2.10"), balancer("b", "192.0.2.11")];
         let node = json!({"metadata": {"name": "node-1", "labels": labels}});
-        let by_service: KeysOf = Box::new(|slice| service_of(slice).into_iter().collect());
+        let by_service: KeysOf = Box::new(|slice| service_key(slice).into_iter().collect());
         Stores {
-            services: Store::from_objects(services.iter().map(parse).collect(), Vec::new()),
+            services: Store::from_objects(
+                services.iter().map(parse).collect(),
+                vec![(ANNOUNCED, Box::new(index_announced))],
+            ),
             slices: Store::from_objects(vec![parse(&slice)], vec![(SERVICE, by_service)]),
             nodes: Store::from_objects(vec![parse(&node)], Vec::new()),
             ranges: Store::from_objects(vec![parse(&range)], Vec::new()),
@@ -360,7 +369,7 @@ mod tests {
     fn deleted_objects_of_the_api_servers_stop_no_announcements() {
         let (full, mut cluster) = (stores(&json!({})), ClusterIdentity::default());
         let before = compute_with(&full, &mut cluster, "node-1", true);
-        let by_service: KeysOf = Box::new(|slice| service_of(slice).into_iter().collect());
+        let by_service: KeysOf = Box::new(|slice| service_key(slice).into_iter().collect());
         let without = Stores {
             slices: Store::from_objects(Vec::new(), vec![(SERVICE, by_service)]),
             ranges: Store::from_objects(Vec::new(), Vec::new()),

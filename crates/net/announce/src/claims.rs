@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api_address_pool::{ALLOCATION_CONDITION, AddressPool, LOAD_BALANCER_CLASS, parse_allocation};
+use api_semantics::endpoints::is_endpoint_ready;
 use client::ObjectExt;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -123,16 +124,11 @@ fn list_nodes(slices: &[Arc<EndpointSlice>], address: IpAddr) -> BTreeSet<String
         let endpoints = endpoints.flatten().filter(|endpoint| is_usable(endpoint));
         endpoints.filter_map(|e| e.node_name.clone()).collect()
     };
-    let ready = nodes_with(is_ready);
+    let ready = nodes_with(|endpoint| is_endpoint_ready(endpoint.conditions.as_ref()));
     match ready.is_empty() {
         true => nodes_with(serves_while_terminating),
         false => ready,
     }
-}
-
-fn is_ready(endpoint: &Endpoint) -> bool {
-    let conditions = endpoint.conditions.as_ref();
-    conditions.is_none_or(|conditions| conditions.ready != Some(false))
 }
 
 fn serves_while_terminating(endpoint: &Endpoint) -> bool {

@@ -27,7 +27,7 @@ mod output;
 mod ownership;
 mod packet_socket;
 
-pub use agent::{AgentSettings, IsReady, Stores, start_agent};
+pub use agent::{ANNOUNCED, AgentSettings, IsReady, Stores, index_announced, start_agent};
 pub use announcer::Announcer;
 pub use claims::{Claim, Desired, list_claims};
 pub use driver::{OpenError, run_announcer};

@@ -16,7 +16,7 @@ const BATCH: usize = 64;
 /// A socket that receives the messages.
 #[derive(Debug)]
 pub(crate) struct LinkMonitor {
-    /// Not of UDP: the type has the calls for a socket of the runtime.
+    /// Not a UDP socket. The type `UdpSocket` has the runtime's calls for any datagram socket.
     socket: UdpSocket,
 }
 

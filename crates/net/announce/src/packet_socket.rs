@@ -18,7 +18,7 @@ pub(crate) const FRAME_LENGTH: usize = 320;
 #[derive(Debug)]
 pub(crate) struct PacketSocket {
     kind: u16,
-    /// Not of UDP: the type has the calls for a socket of the runtime.
+    /// Not a UDP socket. The type `UdpSocket` has the runtime's calls for any datagram socket.
     socket: UdpSocket,
 }
 

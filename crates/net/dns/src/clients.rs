@@ -42,7 +42,7 @@ impl Clients {
         }
     }
 
-    /// Returns whether a client is allowed.
+    /// Returns whether a client is in an allowed range.
     pub(crate) fn allows(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.allowed.iter().any(|net| net.contains(&client))

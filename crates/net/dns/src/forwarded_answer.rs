@@ -136,8 +136,10 @@ impl ForwardedAnswer {
         };
         response.metadata.response_code = self.code;
         response.metadata.truncation |= self.truncated;
-        // RFC 6840, section 5.7: only for clients that know the bit.
+        // RFC 6840, section 5.7: only for clients that know the bit. An alias before the answer is
+        // one of the cluster, which no resolver has validated.
         response.metadata.authentic_data = self.authentic
+            && response.answers.is_empty()
             && (request.metadata.authentic_data
                 || request
                     .edns

@@ -151,6 +151,15 @@ impl Forwarder {
         self.questions.total()
     }
 
+    /// Returns the number of requests that wait for the result of a question.
+    #[cfg(test)]
+    pub fn count_waiting(&self) -> usize {
+        let asked = self.asked.lock();
+        // The map has one reference.
+        let waiting = asked.values().map(|result| Arc::strong_count(result) - 1);
+        waiting.sum()
+    }
+
     /// Asks the upstream resolvers, once for all requests with the same question at one time.
     pub async fn resolve(&self, question: Question, client: IpAddr) -> Resolution {
         let result = self

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base_task::Tasks;
+use client::Client;
 use component::{Endpoints, Page, text_page};
 use http::StatusCode;
 use tokio::net::TcpListener;
@@ -10,7 +11,12 @@ use tokio::net::TcpListener;
 use crate::server::Server;
 
 /// Serves the pages.
-pub(crate) fn serve_health(listener: TcpListener, server: &Arc<Server>, tasks: &Tasks) {
+pub(crate) fn serve_health(
+    listener: TcpListener,
+    client: &Client,
+    server: &Arc<Server>,
+    tasks: &Tasks,
+) {
     let alive = || text_page(StatusCode::OK, "OK");
     let mut endpoints =
         Endpoints::new().with_fallback(|| text_page(StatusCode::NOT_FOUND, "not found"));
@@ -22,7 +28,7 @@ pub(crate) fn serve_health(listener: TcpListener, server: &Arc<Server>, tasks: &
         endpoints = endpoints.with_page(path, move || readiness_page(server.view.has_synced()));
     }
     let server = server.clone();
-    endpoints = endpoints.with_metrics(move || server.write_metrics());
+    endpoints = endpoints.with_client_metrics(client, move || server.write_metrics());
     endpoints.serve_pages("health", listener, base_serve::Options::default(), tasks);
 }
 

@@ -33,4 +33,4 @@ pub use run::{Settings, drop_privileges, run};
 pub use search_path::{SearchPaths, has_search_domains};
 pub use stub_domain::{InvalidStubDomain, StubDomain};
 pub use upstream::parse_name_servers;
-pub use view::InformerView;
+pub use view::{Extras, InformerView};

@@ -20,7 +20,7 @@ use crate::search_path::SearchPaths;
 use crate::server::Server;
 use crate::sockets::{Sockets, serve_dns};
 use crate::stub_domain::{StubDomain, sort_stub_domains};
-use crate::view::InformerView;
+use crate::view::{Extras, InformerView};
 
 /// The server's settings.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub struct Settings {
     pub cache_ttl: Option<Duration>,
     /// Ranges of allowed clients; empty for private and loopback addresses.
     pub allow: Vec<IpNet>,
+    /// If set, addresses of the cluster's nodes are allowed, too.
+    pub allow_nodes: bool,
     /// Listen address of health checks and metrics.
     pub health: Option<SocketAddr>,
     /// If set, the first name of a pod's search path is answered for the whole path.
@@ -57,8 +59,16 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         Some(address) => Some(base_serve::bind_listener(address).await?),
         None => None,
     };
+    if settings.user.is_some() {
+        // Read as root: the first connection is opened after root has been dropped.
+        client.load_credentials()?;
+    }
     // Started at once: syncing takes longer than everything else.
-    let view = InformerView::start(client, &tasks, settings.search_paths.is_some());
+    let extras = Extras {
+        pods: settings.search_paths.is_some(),
+        nodes: settings.allow_nodes,
+    };
+    let view = InformerView::start(client, &tasks, extras);
     let cache = settings.cache_ttl.map(AnswerCache::new);
     let forwarder = Forwarder::new(settings.upstreams, stub_domains, settings.listen, cache);
     let metrics = Metrics::new(settings.listen, forwarder.domains());
@@ -71,11 +81,14 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         metrics,
     });
     if let Some(listener) = health {
-        serve_health(listener, &server, &tasks);
+        serve_health(listener, client, &server, &tasks);
     }
     // After all sockets are bound, and before the first packet of a pod is parsed.
     if let Some(user) = settings.user {
         drop_privileges(user).with_context(|| format!("can't become user {user}"))?;
+        // Checked now, because the first renewal, months later, would fail otherwise.
+        base_task::blocking(|| client.config().check_files())
+            .with_context(|| format!("user {user} can't read the files of the kubeconfig"))?;
     }
     tracing::info!(listen = %settings.listen, "serving names");
     // Serves before the informers have synced: names outside of the zone can be forwarded.

@@ -85,11 +85,12 @@ impl SearchPaths {
 fn strip_first_domain(name: &Name, domain: &Name, namespace: &str) -> Option<Name> {
     let first = Name::from_ascii(format!("{namespace}.svc")).ok()?;
     let first = first.append_domain(domain).ok()?;
-    let labels = name.num_labels().checked_sub(first.num_labels())?;
+    // Not `num_labels`, which leaves out a first label `*`.
+    let labels = name.iter().len().checked_sub(first.iter().len())?;
     if labels == 0 || !first.zone_of(name) {
         return None;
     }
-    let mut base = Name::from_labels(name.iter().take(labels.into())).ok()?;
+    let mut base = Name::from_labels(name.iter().take(labels)).ok()?;
     base.set_fqdn(false);
     Some(base)
 }
@@ -101,6 +102,7 @@ pub(crate) fn deny(message: &mut Message, domain: &Name) {
     message.additionals.clear();
     message.metadata.response_code = ResponseCode::NXDomain;
     message.metadata.authoritative = true;
+    message.metadata.truncation = false;
     message.add_authority(soa_record(domain));
 }
 
@@ -174,6 +176,12 @@ mod tests {
                 a,
                 "other",
                 "search example.com. example.com.",
+            ),
+            (
+                "*.w.ns.other.svc.cluster.local.",
+                a,
+                "other",
+                "search *.w.ns. *.w.ns.",
             ),
             // Another pod's search path, other types, and the domain alone.
             ("w.ns.other.svc.cluster.local.", a, "ns", "none"),

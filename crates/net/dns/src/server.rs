@@ -60,6 +60,11 @@ struct Draft {
 }
 
 impl Server {
+    /// Returns whether a client is allowed.
+    pub fn allows(&self, client: IpAddr) -> bool {
+        self.clients.allows(client) || self.view.has_node_address(client)
+    }
+
     /// Responds to a request if that is possible at once. A panic fails only this request.
     pub fn start_request(&self, bytes: &[u8], client: IpAddr, transport: Transport) -> Step {
         catch_unwind(AssertUnwindSafe(|| {
@@ -134,7 +139,8 @@ impl Server {
                 let found = self.view.namespace_of_pod(client).and_then(|namespace| {
                     paths.follow(self.view.as_ref(), &self.domain, request, &namespace)
                 });
-                if found.is_some() {
+                // A search that needs a resolver is counted when the resolver has found the name.
+                if matches!(found, Some(Reply::Ready(_) | Reply::Follow(..))) {
                     self.metrics.count_search();
                 }
                 found.unwrap_or(Reply::Ready(message))
@@ -216,11 +222,11 @@ impl Server {
         self.encode(draft, Source::Server)
     }
 
-    /// Removes the alias of a search whose target a resolver has denied.
+    /// Counts a search whose target a resolver has found, or removes its alias.
     fn end_search(&self, draft: &mut Draft) {
         match draft.response.metadata.response_code {
             _ if !draft.is_search => {}
-            ResponseCode::NoError => {}
+            ResponseCode::NoError => self.metrics.count_search(),
             ResponseCode::NXDomain => deny(&mut draft.response, &self.domain),
             _ => draft.response.answers.clear(),
         }

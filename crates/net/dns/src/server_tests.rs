@@ -12,7 +12,7 @@ use crate::test_resolver::{TestResolver, addresses};
 use crate::test_server::{new_server, question};
 
 /// Longer than a resolver is waited for.
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Returns a resolver that does not respond to names that begin with `slow`, and only to the second
 /// request for one that begins with `lost`.
@@ -158,15 +158,20 @@ async fn shared_question_is_sent_again_if_its_first_client_loses_its_place() {
     assert_eq!(second.await.unwrap(), ResponseCode::NoError);
 }
 
-/// Returns the code and the answers, as text, of a request from the pod in the namespace `other`.
-async fn search(server: &Arc<Server>, name: &str) -> (ResponseCode, String) {
+/// Returns the response to a request from the pod in the namespace `other`.
+async fn request_from_pod(server: &Arc<Server>, request: &[u8]) -> Message {
     let client = IpAddr::from([10, 0, 0, 9]);
-    let response = match server.start_request(&question(name), client, Transport::Udp) {
+    let response = match server.start_request(request, client, Transport::Udp) {
         Step::Respond(response) => response,
         Step::Ignore => panic!("a request is ignored"),
         Step::Wait(forwarded) => server.finish_request(*forwarded).await.unwrap(),
     };
-    let response = Message::from_vec(&response).unwrap();
+    Message::from_vec(&response).unwrap()
+}
+
+/// Returns the code and the answers, as text, of a request from that pod.
+async fn search(server: &Arc<Server>, name: &str) -> (ResponseCode, String) {
+    let response = request_from_pod(server, &question(name)).await;
     let texts = response
         .answers
         .iter()
@@ -206,8 +211,39 @@ async fn search_path_is_answered_at_once_or_denied() {
     let (_, answers) = search(&server, &under("w.ns")).await;
     assert_eq!(answers, "w.ns.svc.cluster.local. 10.96.0.7");
     let metrics = server.write_metrics();
-    assert!(
-        metrics.contains("coredns_autopath_success_total"),
-        "{metrics}"
-    );
+    let found = metrics
+        .lines()
+        .find(|line| line.starts_with("coredns_autopath_success_total"));
+    // The name outside of the cluster twice, and the one of the cluster.
+    assert!(found.is_some_and(|line| line.ends_with(" 3")), "{metrics}");
+}
+
+/// A resolver validates its answer, and not the alias before it.
+#[tokio::test]
+async fn answer_behind_an_alias_of_the_cluster_is_not_authentic() {
+    let resolver = TestResolver::start(|request, _| {
+        let mut response = crate::test_resolver::response_to(request, ResponseCode::NXDomain);
+        if request.queries[0].name().to_ascii() == "example.com." {
+            response = addresses(request, 60, &[1]);
+        }
+        response.metadata.authentic_data = true;
+        vec![response]
+    })
+    .await;
+    let mut server = new_server("10.0.0.0/8", vec![resolver.address], Vec::new());
+    server.search_paths = Some(SearchPaths {
+        has_node_domains: false,
+    });
+    let server = Arc::new(server);
+    for (name, expect) in [
+        ("example.com.", true),
+        ("example.com.other.svc.cluster.local.", false),
+        ("absent.example.other.svc.cluster.local.", false),
+        ("out.ns.svc.cluster.local.", false),
+    ] {
+        let mut request = crate::test_server::request(name, RecordType::A);
+        request.metadata.authentic_data = true;
+        let response = request_from_pod(&server, &request.to_vec().unwrap()).await;
+        assert_eq!(response.metadata.authentic_data, expect, "{name}");
+    }
 }

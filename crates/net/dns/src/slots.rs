@@ -304,7 +304,7 @@ mod tests {
         });
         let held = fill(&slots, "10.0.0.1");
         let _other = slots.admit(ip("10.0.0.2")).unwrap();
-        let wait = std::time::Duration::from_secs(5);
+        let wait = std::time::Duration::from_secs(60);
         tokio::time::timeout(wait, held[0].wait_until_ended())
             .await
             .unwrap();

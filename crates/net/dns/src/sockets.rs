@@ -89,10 +89,7 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks, sha
         let Ok((length, peer)) = received else {
             continue;
         };
-        let Some(bytes) = buffer
-            .get(..length)
-            .filter(|_| server.clients.allows(peer.ip()))
-        else {
+        let Some(bytes) = buffer.get(..length).filter(|_| server.allows(peer.ip())) else {
             continue;
         };
         // Names of the cluster and cached answers are answered in this task: a task for each would
@@ -125,7 +122,7 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        if !server.clients.allows(peer.ip()) {
+        if !server.allows(peer.ip()) {
             continue;
         }
         start_connection(&server, stream, peer, &tasks);

@@ -3,7 +3,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hickory_proto::op::{Message, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, CNAME, SOA, TXT};
@@ -11,6 +10,7 @@ use hickory_proto::rr::{Name, RData, Record};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
+use tokio_util::sync::CancellationToken;
 
 use crate::reply::Transport;
 
@@ -24,9 +24,9 @@ pub(crate) struct TestResolver {
 }
 
 impl TestResolver {
-    /// Starts a resolver that responds after `delay`.
-    pub async fn start_slow(
-        delay: Duration,
+    /// Starts a resolver that responds over UDP after `gate` is cancelled.
+    pub async fn start_gated(
+        gate: CancellationToken,
         respond: impl Fn(&Message, Transport) -> Vec<Message> + Send + Sync + 'static,
     ) -> Self {
         let (tcp, udp) = bind_sockets().await;
@@ -37,7 +37,7 @@ impl TestResolver {
             udp,
             requests.clone(),
             respond.clone(),
-            delay,
+            gate,
         )));
         drop(tokio::spawn(serve_tcp(tcp, requests.clone(), respond)));
         Self { address, requests }
@@ -47,7 +47,9 @@ impl TestResolver {
     pub async fn start(
         respond: impl Fn(&Message, Transport) -> Vec<Message> + Send + Sync + 'static,
     ) -> Self {
-        Self::start_slow(Duration::ZERO, respond).await
+        let gate = CancellationToken::new();
+        gate.cancel();
+        Self::start_gated(gate, respond).await
     }
 
     /// Returns the requests so far.
@@ -71,15 +73,15 @@ async fn serve_udp(
     socket: Arc<UdpSocket>,
     requests: Arc<Mutex<Vec<(Transport, Message)>>>,
     respond: Arc<Respond>,
-    delay: Duration,
+    gate: CancellationToken,
 ) {
     let mut buffer = [0; 4096];
     while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
         let request = Message::from_vec(&buffer[..length]).unwrap();
         requests.lock().push((Transport::Udp, request.clone()));
-        let (socket, respond) = (socket.clone(), respond.clone());
+        let (socket, respond, gate) = (socket.clone(), respond.clone(), gate.clone());
         drop(tokio::spawn(async move {
-            tokio::time::sleep(delay).await;
+            gate.cancelled().await;
             for response in respond(&request, Transport::Udp) {
                 socket
                     .send_to(&response.to_vec().unwrap(), peer)

@@ -1,7 +1,7 @@
 //! Resolves names. Pure: a view of the cluster in, records out.
 
 mod answer;
-pub(crate) mod lookup;
+mod lookup;
 mod names;
 
 use std::net::IpAddr;

@@ -26,7 +26,7 @@ impl View for Fake {
         self.slices
             .iter()
             .filter(|s| {
-                crate::zone::lookup::service_name(s) == Some(name)
+                api_semantics::endpoints::service_name(s) == Some(name)
                     && s.metadata.namespace.as_deref() == Some(namespace)
             })
             .cloned()
@@ -39,6 +39,9 @@ impl View for Fake {
     fn namespace_of_pod(&self, address: IpAddr) -> Option<String> {
         let is_pod = address == IpAddr::from([10, 0, 0, 9]);
         is_pod.then(|| "other".to_owned())
+    }
+    fn has_node_address(&self, address: IpAddr) -> bool {
+        address == IpAddr::from([127, 0, 0, 9])
     }
     fn has_synced(&self) -> bool {
         true
@@ -174,6 +177,10 @@ fn names_are_resolved_by_the_specification() {
             "s-0.s.ns.svc.cluster.local.",
         ),
         ("1.2.0.192.in-addr.arpa.", PTR, "ELSEWHERE"),
+        // A wildcard is a name like others.
+        ("*.ns.svc.cluster.local.", A, "NXDOMAIN"),
+        ("*.svc.cluster.local.", A, "NXDOMAIN"),
+        ("*.cluster.local.", A, "NXDOMAIN"),
         ("dns-version.cluster.local.", TXT, "1.1.0"),
     ] {
         assert_eq!(ask(name, kind), expect, "{name} {kind}");

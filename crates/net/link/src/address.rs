@@ -7,7 +7,8 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::request::{Error, Netlink};
+use crate::error::Error;
+use crate::request::Netlink;
 
 /// An address of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! Notifications of the kernel about devices, addresses and routes, whichever program changes them.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, socket,
 };
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and
 /// `RTMGRP_IPV6_ROUTE`.
@@ -20,7 +21,8 @@ const MAX_NOTIFICATIONS: usize = 10_000;
 /// A socket with the notifications of one network namespace.
 #[derive(Debug)]
 pub struct ChangeMonitor {
-    socket: AsyncFd<OwnedFd>,
+    /// A netlink socket. The type `UdpSocket` has the runtime's calls for any datagram socket.
+    socket: UdpSocket,
     buffer: Vec<u8>,
 }
 
@@ -38,7 +40,7 @@ impl ChangeMonitor {
         )?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
         Ok(Self {
-            socket: watch_socket(socket)?,
+            socket: UdpSocket::from_std(socket.into())?,
             buffer: vec![0; BUFFER],
         })
     }
@@ -48,10 +50,13 @@ impl ChangeMonitor {
     /// # Errors
     /// The socket fails.
     pub async fn wait_for_change(&mut self) -> io::Result<()> {
-        // Cleared before the read: a notification that arrives meanwhile sets it again.
-        self.socket.readable().await?.clear_ready();
+        self.socket.readable().await?;
+        // Clears the runtime's readiness before the read and not after it, so that a notification
+        // that arrives during the read sets it again.
+        let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = self.socket.try_io(Interest::READABLE, clear);
         for _ in 0..MAX_NOTIFICATIONS {
-            let socket = self.socket.get_ref().as_raw_fd();
+            let socket = self.socket.as_raw_fd();
             match recvfrom::<NetlinkAddr>(socket, &mut self.buffer) {
                 Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => break,
@@ -60,12 +65,4 @@ impl ChangeMonitor {
         }
         Ok(())
     }
-}
-
-/// Registers the socket with the runtime, which owns it until it is closed and never replaces it,
-/// as the constructor requires.
-#[allow(deprecated)]
-fn watch_socket(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // Its replacement is an unsafe function, for descriptors that another owner could close.
-    AsyncFd::new(socket)
 }

@@ -12,7 +12,8 @@ use netlink_packet_route::link::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::request::{Error, Netlink};
+use crate::error::Error;
+use crate::request::Netlink;
 
 /// `IFLA_BRPORT_MODE`: whether a port of a bridge gets its own packets.
 const PORT_HAIRPIN: u16 = 4;

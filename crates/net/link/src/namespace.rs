@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::request::{Error, Netlink};
+use crate::error::Error;
+use crate::request::Netlink;
 
 /// Runs `work` in a thread of its own in a network namespace. The caller stays in its own.
 ///

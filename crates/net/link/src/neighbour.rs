@@ -10,7 +10,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::address::family_of;
 use crate::device::MacAddress;
-use crate::request::{Error, Netlink};
+use crate::error::Error;
+use crate::request::Netlink;
 
 /// A permanent neighbour: the kernel does not ask for its hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,7 +11,8 @@ use netlink_packet_route::route::{
 };
 
 use crate::address::family_of;
-use crate::request::{Error, Netlink};
+use crate::error::Error;
+use crate::request::Netlink;
 
 /// A route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

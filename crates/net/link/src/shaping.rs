@@ -11,7 +11,8 @@ use netlink_packet_route::tc::{
 };
 
 use crate::device::DeviceName;
-use crate::request::{Error, Netlink};
+use crate::error::Error;
+use crate::request::Netlink;
 
 /// Attributes of the discipline `tbf`: `TCA_TBF_PARMS`, `TCA_TBF_RATE64` and `TCA_TBF_BURST`.
 const PARAMETERS: u16 = 1;

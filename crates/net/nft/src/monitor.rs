@@ -8,7 +8,7 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::RcvBufForce;
@@ -16,24 +16,25 @@ use nix::sys::socket::{
     AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, setsockopt,
     socket,
 };
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
 
 /// `NFNLGRP_NFTABLES` is group 7; the address has a bit for each group.
 const GROUP: u32 = 1 << 6;
 /// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type.
-const SUBSYSTEM: u8 = 10;
+pub(crate) const SUBSYSTEM: u8 = 10;
 /// `NFT_MSG_NEWGEN`: the lower byte of the message at the end of a transaction.
 const GENERATION: u8 = 15;
 /// The attribute with the name of the table is the first of all kinds of objects, and of tables.
-const TABLE_NAME: u16 = 1;
+pub(crate) const TABLE_NAME: u16 = 1;
 /// Length of a message's header (`nlmsghdr`), and of that header with the netfilter's (`nfgenmsg`).
-const HEADER: usize = 16;
-const BOTH_HEADERS: usize = 20;
+pub(crate) const HEADER: usize = 16;
+pub(crate) const BOTH_HEADERS: usize = 20;
 /// Families of tables (`NFPROTO_*`): the first byte of the netfilter's header.
-const IPV4: u8 = 2;
-const IPV6: u8 = 10;
+pub(crate) const IPV4: u8 = 2;
+pub(crate) const IPV6: u8 = 10;
 /// The kernel's messages have at most 16 KiB.
-const BUFFER: usize = 32 * 1024;
+pub(crate) const BUFFER: usize = 32 * 1024;
 /// The kernel's buffer in bytes: the commit of a transaction sends all notifications of it at once,
 /// about 100 bytes for each rule and element. Memory is used until they are read.
 const RECEIVE_BUFFER: usize = 4 << 20;
@@ -62,7 +63,8 @@ impl TableChanges {
 /// A socket with the notifications about one table name, of both families.
 #[derive(Debug)]
 pub struct TableMonitor {
-    socket: AsyncFd<OwnedFd>,
+    /// A netlink socket. The type `UdpSocket` has the runtime's calls for any datagram socket.
+    socket: UdpSocket,
     reader: Reader,
     buffer: Vec<u8>,
     /// The last read ended at its limit, and not at the end of the notifications.
@@ -85,7 +87,7 @@ impl TableMonitor {
         let _ = setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER);
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUP))?;
         Ok(Self {
-            socket: watch_socket(socket)?,
+            socket: UdpSocket::from_std(socket.into())?,
             reader: Reader::new(table),
             buffer: vec![0; BUFFER],
             has_more: false,
@@ -101,9 +103,11 @@ impl TableMonitor {
             if self.has_more {
                 tokio::task::yield_now().await;
             } else {
-                // Cleared before and not after the read: a notification that arrives meanwhile sets
-                // it again.
-                self.socket.readable().await?.clear_ready();
+                self.socket.readable().await?;
+                // Clears the runtime's readiness before the read and not after it, so that a
+                // notification that arrives during the read sets it again.
+                let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+                let _ = self.socket.try_io(Interest::READABLE, clear);
             }
             let changes = self.read_changes()?;
             if changes.any() {
@@ -120,7 +124,7 @@ impl TableMonitor {
     pub fn read_changes(&mut self) -> io::Result<TableChanges> {
         // The socket itself and not its readiness: the runtime learns of a notification later than
         // this call, if that follows the change.
-        let socket = self.socket.get_ref().as_raw_fd();
+        let socket = self.socket.as_raw_fd();
         let receive = |buffer: &mut [u8]| recvfrom::<NetlinkAddr>(socket, buffer);
         let changes = self.reader.read_all(&mut self.buffer, receive);
         self.has_more = self.reader.stopped_at_limit;
@@ -165,14 +169,6 @@ impl TableChanges {
         self.transactions += more.transactions;
         self.lost |= more.lost;
     }
-}
-
-/// Registers the socket with the runtime, which owns it until it is closed and never replaces it,
-/// as the constructor requires.
-#[allow(deprecated)]
-fn watch_socket(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // Its replacement is an unsafe function, for descriptors that another owner could close.
-    AsyncFd::new(socket)
 }
 
 /// The parser of notifications. A transaction may be split into several reads.
@@ -236,7 +232,7 @@ impl Reader {
             } else {
                 // Tables of `inet` or `bridge` with this name are those of other programs.
                 let is_ip = matches!(message.get(HEADER), Some(&IPV4 | &IPV6));
-                self.touched |= is_ip && table_name(message) == Some(&self.table);
+                self.touched |= is_ip && find_attribute(message, TABLE_NAME) == Some(&self.table);
             }
         }
         count
@@ -244,7 +240,7 @@ impl Reader {
 }
 
 /// Splits off the first message with its header; None at the end, or if its length is not valid.
-fn split_message(messages: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_message(messages: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u32::from_ne_bytes(messages.get(..4)?.try_into().ok()?);
     let length = usize::try_from(length).ok().filter(|l| *l >= HEADER)?;
     // The kernel pads messages to 4 bytes, except the last.
@@ -253,12 +249,13 @@ fn split_message(messages: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((messages.get(..length)?, rest))
 }
 
-fn table_name(message: &[u8]) -> Option<&[u8]> {
+/// Returns the value of an attribute of a message of nftables.
+pub(crate) fn find_attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
     let mut attributes = message.get(BOTH_HEADERS..)?;
     loop {
         let length = usize::from(read_u16(attributes, 0)?);
         let kind = read_u16(attributes, 2)?;
-        if kind == TABLE_NAME {
+        if kind == wanted {
             return attributes.get(4..length);
         }
         let padded = length.checked_next_multiple_of(4).filter(|l| *l > 0)?;

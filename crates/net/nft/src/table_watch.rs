@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::elements::{ElementChange, change_elements};
 use crate::monitor::{TableChanges, TableMonitor};
 use crate::program::{Error, apply_commands};
 
@@ -80,6 +81,22 @@ impl TableWatch {
         match seen {
             Ok(changes) => self.schedule.record_own(changes, own, Instant::now()),
             Err(error) => self.close_monitor(&error),
+        }
+        applied
+    }
+
+    /// Applies changes of elements in one transaction of this program.
+    ///
+    /// # Errors
+    /// As for [`change_elements`].
+    pub fn apply_elements(&mut self, changes: &[ElementChange<'_>]) -> Result<(), Error> {
+        self.record_earlier_changes();
+        let applied = change_elements(self.table, changes);
+        let own = usize::from(applied.is_ok() && !changes.is_empty());
+        match self.monitor.as_mut().map(TableMonitor::read_changes) {
+            None => {}
+            Some(Ok(seen)) => self.schedule.record_own(seen, own, Instant::now()),
+            Some(Err(error)) => self.close_monitor(&error),
         }
         applied
     }

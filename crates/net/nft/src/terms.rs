@@ -1,6 +1,6 @@
 //! Address families and protocols, with nft's names.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 /// Address family; each has its own table.
@@ -20,6 +20,15 @@ impl Family {
             Self::V4
         } else {
             Self::V6
+        }
+    }
+
+    /// Returns the unspecified address.
+    #[must_use]
+    pub fn unspecified(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Self::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         }
     }
 

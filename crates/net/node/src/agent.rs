@@ -8,13 +8,15 @@ use std::time::Duration;
 use base_task::Tasks;
 use client::{Client, Event, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::Node;
-use net_link::{ChangeMonitor, Netlink};
+use net_link::{ChangeMonitor, Netlink, PublicKey};
 use net_nft::TableWatch;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::conflist::remove_conflist;
+use crate::identity::remove_identity;
 use crate::kernel::remove_devices;
-use crate::peers::NodeEntry;
+use crate::peers::{KEY_ANNOTATION, NodeEntry};
+use crate::publisher::publish_keys;
 use crate::settings::NodeSettings;
 use crate::sync::NodeNetwork;
 
@@ -26,14 +28,24 @@ const KERNEL_DELAY: Duration = Duration::from_secs(1);
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Pause after the kernel refused entries of single nodes: a node that was taken over can cause it.
 const ENTRY_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// Interval of checks of the rules, only while the kernel does not notify of changes.
+/// Interval of checks of what the kernel does not notify of: the rules on some kernels, and the
+/// peers of WireGuard.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Keeps the node's network equal to the Node objects until shutdown. Everything stays.
+/// `publisher` writes the node's own object, with the backend `wireguard` only.
 ///
 /// # Errors
 /// The kernel does not notify of changes, or `nft` can't be used.
-pub async fn run_agent(client: Client, settings: NodeSettings, tasks: Tasks) -> io::Result<()> {
+pub async fn run_agent(
+    client: Client,
+    publisher: Client,
+    settings: NodeSettings,
+    tasks: Tasks,
+) -> io::Result<()> {
+    // First: whatever fails, pods must not start with the configuration of another backend.
+    let network = NodeNetwork::new(settings.clone());
+    network.remove_foreign_conflist()?;
     net_nft::check_nft().await.map_err(io::Error::other)?;
     let monitor = ChangeMonitor::open()?;
     let changed = Arc::new(Notify::new());
@@ -46,12 +58,19 @@ pub async fn run_agent(client: Client, settings: NodeSettings, tasks: Tasks) -> 
             }
         })
         .spawn(&tasks);
+    let (unpublished, receiver) = watch::channel(None);
+    let publishes = publish_keys(publisher, settings.node_name.clone(), receiver);
+    let stop = tasks.shutdown().clone();
+    tasks.spawn("key publisher", async move {
+        stop.run_until_cancelled(publishes).await;
+    });
     // A name for the life of the process, as the watch needs it.
     let table: &'static str = settings.table().leak();
     let mut agent = Agent {
         watch: TableWatch::open(table, CHECK_INTERVAL),
-        network: NodeNetwork::new(settings),
+        network,
         nodes,
+        unpublished,
         has_host_ports: false,
         reported: BTreeSet::new(),
     };
@@ -75,6 +94,7 @@ pub async fn remove_network(settings: &NodeSettings) -> io::Result<()> {
     })?;
     let removed = net_cni::remove_host_ports(&settings.bridge).await;
     removed.map_err(io::Error::other)?;
+    base_task::blocking(|| remove_identity(&settings.private_key_path()))?;
     for family in net_nft::supported_families() {
         let deleted = net_nft::delete_table(family, &settings.table()).await;
         deleted.map_err(io::Error::other)?;
@@ -85,7 +105,11 @@ pub async fn remove_network(settings: &NodeSettings) -> io::Result<()> {
 /// Removes the parts of a Node that the network does not depend on: they are longer than the rest.
 fn strip_node(node: &mut Node) {
     node.metadata.managed_fields = None;
-    node.metadata.annotations = None;
+    let annotations = node.metadata.annotations.take().unwrap_or_default();
+    let key = annotations
+        .into_iter()
+        .find(|(name, _)| name == KEY_ANNOTATION);
+    node.metadata.annotations = key.map(|entry| [entry].into());
     node.metadata.labels = None;
     if let Some(status) = &mut node.status {
         status.images = None;
@@ -109,6 +133,8 @@ fn changes_network(event: &Event<Node>) -> bool {
 struct Agent {
     network: NodeNetwork,
     nodes: Store<Node>,
+    /// The key that has to be published.
+    unpublished: watch::Sender<Option<PublicKey>>,
     watch: TableWatch,
     /// The host ports were installed since another program changed the rules.
     has_host_ports: bool,
@@ -122,25 +148,9 @@ impl Agent {
         changed: &Notify,
         mut monitor: ChangeMonitor,
     ) -> io::Result<()> {
-        self.nodes.wait_until_synced().await;
+        self.wait_for_nodes().await;
         loop {
-            let nodes = self.nodes.list();
-            let watch = &mut self.watch;
-            let apply = |rules: String| async move { watch.apply(&rules).await };
-            let mut retry = Some(RETRY_DELAY);
-            let problems = match self.network.sync(&nodes, apply).await {
-                Ok(mut problems) => {
-                    problems.extend(self.restore_host_ports().await);
-                    retry = match (self.has_host_ports, self.network.is_complete()) {
-                        (true, true) => None,
-                        (true, false) => Some(ENTRY_RETRY_DELAY),
-                        (false, _) => Some(RETRY_DELAY),
-                    };
-                    problems
-                }
-                Err(error) => BTreeSet::from([error.to_string()]),
-            };
-            self.report(problems);
+            let retry = self.sync().await;
             // A sync's own changes are among the notifications: the next one finds no difference.
             tokio::select! {
                 () = changed.notified() => tokio::time::sleep(BATCH_DELAY).await,
@@ -155,8 +165,62 @@ impl Agent {
                     self.has_host_ports = false;
                 }
                 () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
+                () = tokio::time::sleep(CHECK_INTERVAL), if self.network.is_encrypted() => {
+                    self.network.mark_kernel();
+                }
             }
         }
+    }
+
+    /// Waits until the nodes are known. Meanwhile, nothing is sent unencrypted that must not be.
+    async fn wait_for_nodes(&mut self) {
+        loop {
+            let problems = BTreeSet::from_iter(self.ensure_drops().await);
+            let is_failed = !problems.is_empty();
+            self.report(problems);
+            tokio::select! {
+                () = self.nodes.wait_until_synced() => return,
+                _ = self.watch.wait_for_work() => self.network.mark_rules(),
+                () = tokio::time::sleep(RETRY_DELAY), if is_failed => {}
+            }
+        }
+    }
+
+    /// Makes one sync. Returns the time after which it is tried again.
+    async fn sync(&mut self) -> Option<Duration> {
+        let nodes = self.nodes.list();
+        let watch = &mut self.watch;
+        let apply = |rules: String| async move { watch.apply(&rules).await };
+        let synced = self.network.sync(&nodes, apply).await;
+        let key = self.network.unpublished_key();
+        self.unpublished
+            .send_if_modified(|sent| std::mem::replace(sent, key) != key);
+        let (problems, retry) = match synced {
+            Ok(mut problems) => {
+                problems.extend(self.restore_host_ports().await);
+                let retry = match (self.has_host_ports, self.network.is_complete()) {
+                    (true, true) => None,
+                    (true, false) => Some(ENTRY_RETRY_DELAY),
+                    (false, _) => Some(RETRY_DELAY),
+                };
+                (problems, retry)
+            }
+            Err(error) => {
+                let mut problems = BTreeSet::from([error.to_string()]);
+                problems.extend(self.ensure_drops().await);
+                (problems, Some(RETRY_DELAY))
+            }
+        };
+        self.report(problems);
+        retry
+    }
+
+    /// Installs the rules against unencrypted packets, if they are missing. Returns the problem.
+    async fn ensure_drops(&mut self) -> Option<String> {
+        let watch = &mut self.watch;
+        let apply = |rules: String| async move { watch.apply(&rules).await };
+        let ensured = self.network.ensure_drops(apply).await;
+        ensured.err().map(|error| error.to_string())
     }
 
     /// Installs the host ports, if another program may have removed them. Returns the problem.

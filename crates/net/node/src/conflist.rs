@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::settings::NodeSettings;
+use crate::settings::{Backend, NodeSettings};
 
 /// Name of the file: runtimes take the first one of their directory.
 const FILE_NAME: &str = "10-ironclad.conflist";
 /// Name of the network, and of the directory of its records.
 pub(crate) const NETWORK: &str = "pods";
+
+/// Key of the backend, by which the agent knows the configuration of an earlier one.
+const BACKEND: &str = "backend";
 
 /// Returns the configuration. Runtimes that do not know `cniVersions` use version 1.0.0.
 pub(crate) fn build_conflist(
@@ -29,6 +32,8 @@ pub(crate) fn build_conflist(
         "cniVersion": "1.0.0",
         "cniVersions": ["1.0.0", "1.1.0"],
         "name": NETWORK,
+        // No key of the specification, and so not read by runtimes.
+        BACKEND: name_backend(settings.backend),
         "plugins": [{
             "type": "ironclad-cni",
             "bridge": settings.bridge.as_str(),
@@ -60,6 +65,23 @@ pub(crate) fn write_conflist(dir: &Path, tree: &Value) -> io::Result<bool> {
     fs::rename(&temporary, &path)?;
     fs::File::open(dir)?.sync_all()?;
     Ok(true)
+}
+
+/// Returns whether the configuration exists and was written for a backend, in a boot of the
+/// machine.
+pub(crate) fn has_conflist(dir: &Path, backend: Backend, boot_id: &str) -> bool {
+    let text = fs::read(conflist_path(dir)).unwrap_or_default();
+    let tree: Value = serde_json::from_slice(&text).unwrap_or_default();
+    tree[BACKEND] == name_backend(backend) && tree["plugins"][0]["bootId"] == boot_id
+}
+
+fn name_backend(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Auto => "auto",
+        Backend::Direct => "direct",
+        Backend::Vxlan => "vxlan",
+        Backend::Wireguard => "wireguard",
+    }
 }
 
 /// Removes the configuration, if it exists.

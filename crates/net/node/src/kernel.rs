@@ -8,12 +8,15 @@ use ipnet::IpNet;
 use net_cni::{AddressRange, Bridge};
 use net_link::{Device, Netlink, NewVxlan, RouteSource};
 
+use crate::identity::IdentityError;
 use crate::plan::{LocalNetwork, Plan, first_address, tunnel_mac};
 use crate::settings::{Backend, NodeSettings};
 
 /// The owner of the agent's routes. The kernel does not interpret it; iproute2's `rt_protos` has no
 /// program with this one.
 const OWNER: RouteSource = RouteSource(120);
+/// The kernel's name of the kind of WireGuard devices.
+pub(crate) const WIREGUARD: &str = "wireguard";
 /// Smallest packet that each link of IPv6 has to carry, in bytes.
 const LEAST_MTU: u32 = 1280;
 
@@ -44,6 +47,20 @@ pub enum KernelError {
     /// The name of the tunnel is in use.
     #[error("a device {0} exists that is no VXLAN device; choose another name with --vxlan-device")]
     NotVxlan(String),
+    /// Packets can't be encrypted.
+    #[error(
+        "the kernel has no WireGuard, so nothing is sent to pods of other nodes; load it with `modprobe wireguard`, \
+         install a kernel that has it (Linux 5.6 or later with CONFIG_WIREGUARD), or choose another --backend on all nodes"
+    )]
+    NoWireguard,
+    /// The name of the WireGuard device is in use.
+    #[error(
+        "a device {0} exists that is no WireGuard device; choose another name with --wireguard-device"
+    )]
+    NotWireguard(String),
+    /// The node has no private key.
+    #[error("{0}")]
+    Identity(#[from] IdentityError),
 }
 
 /// Returns the device with the node's address.
@@ -167,7 +184,7 @@ pub(crate) fn ensure_tunnel(
 /// Enables the tunnel with the node's address of its IPv4 range: the kernel masquerades with an
 /// address of the device, and would choose one of another device otherwise. For IPv6 it chooses
 /// that of the bridge.
-fn enable_tunnel(
+pub(crate) fn enable_tunnel(
     netlink: &mut Netlink,
     settings: &NodeSettings,
     device: &Device,
@@ -185,6 +202,19 @@ fn enable_tunnel(
         netlink.enable_device(device.index)?;
     }
     Ok(device.index)
+}
+
+/// Removes the WireGuard device of an earlier configuration.
+pub(crate) fn remove_wireguard(
+    netlink: &mut Netlink,
+    settings: &NodeSettings,
+) -> Result<(), KernelError> {
+    let name = &settings.wireguard_device;
+    let device = netlink.find_device(name.as_str())?;
+    if device.is_some_and(|device| device.kind == WIREGUARD) {
+        netlink.delete_device(name)?;
+    }
+    Ok(())
 }
 
 fn remove_tunnel(netlink: &mut Netlink, settings: &NodeSettings) -> Result<(), KernelError> {
@@ -209,6 +239,7 @@ pub(crate) fn find_link(
     let own = [
         settings.bridge.as_str(),
         settings.vxlan_device.as_str(),
+        settings.wireguard_device.as_str(),
         "lo",
     ];
     // A tunnel of another program, such as WireGuard, has no neighbours that could be gateways.
@@ -284,7 +315,7 @@ fn apply_routes(netlink: &mut Netlink, plan: &Plan) -> Result<Vec<net_link::Erro
     Ok(failures)
 }
 
-/// Removes the routes, the tunnel and the bridge.
+/// Removes the routes, the tunnels and the bridge.
 pub(crate) fn remove_devices(
     netlink: &mut Netlink,
     settings: &NodeSettings,
@@ -293,6 +324,7 @@ pub(crate) fn remove_devices(
         netlink.delete_route(&route, OWNER)?;
     }
     remove_tunnel(netlink, settings)?;
+    remove_wireguard(netlink, settings)?;
     let bridge = netlink.find_device(settings.bridge.as_str())?;
     if bridge.is_some_and(|device| device.kind == "bridge") {
         netlink.delete_device(&settings.bridge)?;

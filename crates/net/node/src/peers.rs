@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api_semantics::addresses::is_special_address;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use net_link::PublicKey;
 
+/// Annotation of a Node with the public key of its WireGuard device, in base64.
+pub const KEY_ANNOTATION: &str = "ironclad/wireguard-public-key";
 /// Limit of the ranges and addresses of a node that are read.
 const MAX_ENTRIES: usize = 8;
 
@@ -20,6 +24,8 @@ pub(crate) struct NodeEntry {
     pub(crate) ranges: Vec<IpNet>,
     /// Its addresses of the type InternalIP.
     pub(crate) addresses: Vec<IpAddr>,
+    /// The public key that it has published.
+    pub(crate) key: Option<PublicKey>,
 }
 
 impl NodeEntry {
@@ -31,6 +37,8 @@ impl NodeEntry {
         let status = node.status.as_ref();
         let addresses = status.and_then(|status| status.addresses.as_ref());
         let created = node.metadata.creation_timestamp.as_ref();
+        let annotations = node.metadata.annotations.as_ref();
+        let key = annotations.and_then(|annotations| annotations.get(KEY_ANNOTATION));
         Some(Self {
             name: node.metadata.name.clone()?,
             created: created.map_or(i64::MAX, |time| time.0.as_second()),
@@ -42,6 +50,7 @@ impl NodeEntry {
                 .filter_map(|address| address.address.parse().ok())
                 .take(MAX_ENTRIES)
                 .collect(),
+            key: key.and_then(|text| text.parse().ok()),
         })
     }
 
@@ -146,7 +155,28 @@ impl Peers {
             }
             peers.nodes.push(node);
         }
+        peers.reject_shared_keys(own);
         peers
+    }
+
+    /// Rejects keys that an older node has. A node knows the private key of its own one only, so
+    /// that another's is an error or an attempt to cut the other off.
+    fn reject_shared_keys(&mut self, own: &NodeEntry) {
+        let first = own.key.map(|key| (key, own.name.clone()));
+        let mut owners: BTreeMap<PublicKey, String> = first.into_iter().collect();
+        for node in &mut self.nodes {
+            let Some(key) = node.key else {
+                continue;
+            };
+            if let Some(owner) = owners.get(&key) {
+                let name = &node.name;
+                let defect = format!("node {name}: {key} is the WireGuard key of {owner}");
+                self.rejected.push(defect);
+                node.key = None;
+            } else {
+                owners.insert(key, node.name.clone());
+            }
+        }
     }
 
     fn reject(&mut self, node: &str, value: &dyn std::fmt::Display, defect: &str) {
@@ -197,14 +227,7 @@ fn find_overlap(range: IpNet, taken: &BTreeMap<IpNet, String>) -> Option<&String
 
 /// Returns whether an address may be that of another node: packets are sent there.
 fn is_node_address(address: IpAddr, own: &NodeEntry, cluster: &[IpNet]) -> bool {
-    let is_link_local = match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    !(address.is_unspecified()
-        || address.is_loopback()
-        || address.is_multicast()
-        || is_link_local
+    !(is_special_address(address)
         || own.addresses.contains(&address)
         || cluster.iter().any(|range| range.contains(&address)))
 }
@@ -227,6 +250,19 @@ pub(crate) mod tests {
             "status": { "addresses": addresses },
         });
         Arc::new(serde_json::from_value(tree).unwrap())
+    }
+
+    /// Returns a key that differs for each number.
+    pub(crate) fn key(number: u8) -> PublicKey {
+        PublicKey::from_bytes(&[number; 32]).unwrap()
+    }
+
+    /// Returns a node that has published a key.
+    pub(crate) fn keyed_node(node: Arc<Node>, key: PublicKey) -> Arc<Node> {
+        let mut node = Arc::unwrap_or_clone(node);
+        let annotation = (KEY_ANNOTATION.to_owned(), key.to_string());
+        node.metadata.annotations = Some([annotation].into());
+        Arc::new(node)
     }
 
     pub(crate) fn cluster() -> Vec<IpNet> {
@@ -282,6 +318,8 @@ pub(crate) mod tests {
             "fe80::1",
             "ff02::1",
             "fd00::1",
+            "::ffff:127.0.0.1",
+            "::ffff:192.0.2.1",
         ] {
             let other = node("b", 2022, &["10.244.2.0/24"], &[address]);
             let peers = Peers::check(&own(), &cluster(), &[other]);
@@ -301,6 +339,48 @@ pub(crate) mod tests {
         assert_eq!(peers.nodes[1].addresses, [expect]);
         assert_eq!(peers.rejected.len(), 1, "{:?}", peers.rejected);
         assert!(peers.rejected[0].contains("address of b"));
+    }
+
+    /// Otherwise a node could take the place of another one among the peers.
+    #[test]
+    fn older_node_keeps_its_key() {
+        let mut own = own();
+        own.key = Some(key(9));
+        let other = |name: &str, year, number| {
+            let ranges = [format!("10.244.{number}.0/24")];
+            let ranges = ranges.each_ref().map(String::as_str);
+            keyed_node(node(name, year, &ranges, &[]), key(number))
+        };
+        let nodes = [
+            other("a", 2023, 1),
+            keyed_node(other("b", 2022, 2), key(1)),
+            keyed_node(other("c", 2021, 3), key(9)),
+            other("d", 2024, 4),
+        ];
+        let peers = Peers::check(&own, &cluster(), &nodes);
+        let keys: Vec<_> = peers.nodes.iter().map(|node| node.key).collect();
+        assert_eq!(keys, [None, Some(key(1)), None, Some(key(4))]);
+        assert_eq!(peers.rejected.len(), 2, "{:?}", peers.rejected);
+        assert!(
+            peers.rejected[0].contains("key of own"),
+            "{:?}",
+            peers.rejected
+        );
+        assert!(
+            peers.rejected[1].contains("key of b"),
+            "{:?}",
+            peers.rejected
+        );
+    }
+
+    #[test]
+    fn annotation_that_is_no_key_is_none() {
+        let node = node("a", 2021, &[], &[]);
+        for text in ["", "x", "AAAA", "none"] {
+            let mut node = (*node).clone();
+            node.metadata.annotations = Some([(KEY_ANNOTATION.into(), text.into())].into());
+            assert_eq!(NodeEntry::read(&node).unwrap().key, None, "{text}");
+        }
     }
 
     /// The node itself computes the hardware address of its tunnel from all of its ranges.

@@ -3,11 +3,11 @@
 //! Nothing of a tunnel is learned from packets: the hardware address of a node's end follows from
 //! the node's first range, which no other node has. So nodes need no annotation of each other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
-use net_link::{ForwardingEntry, MacAddress, NeighbourEntry, Route};
+use net_link::{ForwardingEntry, MacAddress, NeighbourEntry, PublicKey, Route, WireguardPeer};
 use sha2::{Digest, Sha256};
 
 use crate::peers::{NodeEntry, Peers, find_first_range};
@@ -24,8 +24,12 @@ pub(crate) struct LocalNetwork {
     /// Address on the underlying network.
     pub(crate) address: IpAddr,
     pub(crate) backend: Backend,
-    /// Number of the VXLAN device, if there is one.
+    /// Number of the VXLAN or WireGuard device, if there is one.
     pub(crate) tunnel: Option<u32>,
+    /// Ranges of all pods of the cluster.
+    pub(crate) cluster_ranges: Vec<IpNet>,
+    /// UDP port of WireGuard at all nodes.
+    pub(crate) wireguard_port: u16,
 }
 
 /// Entries of the kernel that lead to pods of other nodes.
@@ -34,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) routes: BTreeSet<Route>,
     pub(crate) neighbours: BTreeSet<NeighbourEntry>,
     pub(crate) forwarding: BTreeSet<ForwardingEntry>,
+    /// Peers of the WireGuard device.
+    pub(crate) encrypted: BTreeMap<PublicKey, WireguardPeer>,
     /// Addresses of nodes with routes: pods reach them with their own addresses.
     pub(crate) linked: BTreeSet<IpAddr>,
     /// Addresses from which packets of tunnels may come.
@@ -82,7 +88,8 @@ impl Plan {
         let own = own.ok_or("this node has no range of the family")?;
         let source = first_address(*own);
         let linked = match local.backend {
-            Backend::Vxlan => None,
+            // A node with WireGuard has another plan (`encryption.rs`).
+            Backend::Vxlan | Backend::Wireguard => None,
             Backend::Auto | Backend::Direct => node
                 .address(is_v4)
                 .and_then(|address| Some((address, find_link(address)?))),
@@ -175,6 +182,8 @@ mod tests {
             address: "192.0.2.1".parse().unwrap(),
             backend,
             tunnel: (backend != Backend::Direct).then_some(9),
+            cluster_ranges: cluster(),
+            wireguard_port: 51_820,
         }
     }
 

@@ -44,7 +44,7 @@ struct Client {
 }
 
 /// Returns the commands that add the clients of a listing to those of its sets that are `wanted`.
-pub(crate) fn restore_affinity(listing: &str, desired: &BTreeSet<(Family, &str)>) -> String {
+pub(crate) fn restore_affinity(listing: &str, desired: &BTreeSet<(Family, String)>) -> String {
     let listing: Listing = serde_json::from_str(listing).unwrap_or_default();
     let mut commands = String::new();
     for set in listing
@@ -56,7 +56,7 @@ pub(crate) fn restore_affinity(listing: &str, desired: &BTreeSet<(Family, &str)>
         let family = [Family::V4, Family::V6]
             .into_iter()
             .find(|family| family.nft_name() == set.family);
-        if !family.is_some_and(|family| desired.contains(&(family, set.name.as_str()))) {
+        if !family.is_some_and(|family| desired.contains(&(family, set.name.clone()))) {
             continue;
         }
         let clients = set
@@ -91,7 +91,9 @@ mod tests {
             {"set": {"family": "ip", "name": "affinity60-B", "table": "kube-proxy", "elem": [{"elem": {"val": "10.0.0.3", "expires": 9}}]}},
             {"set": {"family": "ip", "name": "affinity60-A", "table": "other", "elem": [{"elem": {"val": "10.0.0.4", "expires": 9}}]}},
             {"set": {"family": "inet", "name": "ports", "table": "other", "elem": [{"range": [1, 2]}, 80]}}]}"#;
-        let desired = BTreeSet::from([(Family::V4, "affinity60-A"), (Family::V4, "affinity60-C")]);
+        let desired = BTreeSet::from(
+            ["affinity60-A", "affinity60-C"].map(|set| (Family::V4, set.to_owned())),
+        );
         let expect = "add element ip kube-proxy affinity60-A { 10.0.0.1 expires 41s }\n";
         assert_eq!(restore_affinity(listing, &desired), expect);
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use api_address_pool::AddressPool;
@@ -10,13 +11,13 @@ use clap::Parser;
 use net_announce::AgentSettings as AnnounceSettings;
 use net_policy::{AgentSettings, GuardedNetwork};
 
-use crate::config::Configuration;
+use crate::config::{Configuration, parse_periods};
 use crate::conntrack_settings::ConntrackConfiguration;
 use crate::detect_local::{DetectLocalOptions, check_device, parse_ranges};
 use crate::local::NodePortAddresses;
-use crate::settings::{CHECK_INTERVAL, Settings};
+use crate::settings::{CHECK_INTERVAL, Mode, Settings};
 
-/// Implements Services by nftables rules in the kernel.
+/// Implements Services by rules of nftables or iptables in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "kube-proxy", version, about)]
 pub struct Args {
@@ -57,7 +58,7 @@ pub struct Args {
     /// Score of the kernel's out-of-memory killer for this process [default: -999]
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     oom_score_adj: Option<i32>,
-    /// Mode: nftables; for iptables the same rules are installed by nftables
+    /// Mode: nftables or iptables [default: nftables]
     #[arg(long, value_name = "MODE")]
     proxy_mode: Option<String>,
     /// Address of health checks, port 10256 if only an address is given; empty for none [default:
@@ -80,6 +81,16 @@ pub struct Args {
     /// The same in the mode iptables
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
     iptables_masquerade_bit: Option<u8>,
+    /// Interval of checks of the rules in the mode iptables [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    iptables_sync_period: Option<String>,
+    /// Least time between two syncs in the mode iptables [default: 1s]
+    #[arg(long, value_name = "DURATION")]
+    iptables_min_sync_period: Option<String>,
+    /// Open node ports at 127.0.0.0/8 in the mode iptables, which sets route_localnet [default:
+    /// true]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    iptables_localhost_nodeports: Option<bool>,
     /// Connections tracked for each core of the machine; 0 leaves the kernel's limit [default:
     /// 32768]
     #[arg(long, value_name = "N")]
@@ -149,9 +160,16 @@ impl Args {
     fn resolve(self, file: Configuration) -> anyhow::Result<Settings> {
         let text = |flag: &Option<String>, file: &str| flag.clone().unwrap_or(file.to_owned());
         let mode = text(&self.proxy_mode, &file.mode);
-        check_mode(&mode)?;
+        let back_end = self.parse_mode(&mode, &file)?;
+        let is_iptables = back_end != Mode::Nftables;
         let masquerade = file.masquerade(&mode);
-        let flag_bit = self.iptables_masquerade_bit.filter(|_| mode != "nftables");
+        let flag_bit = match is_iptables {
+            true => self.iptables_masquerade_bit,
+            // Without a mode, upstream would use iptables.
+            false => self
+                .nftables_masquerade_bit
+                .or(self.iptables_masquerade_bit.filter(|_| mode.is_empty())),
+        };
         let node_name = choose_node_name(&text(&self.hostname_override, &file.hostname_override));
         let detect_local = DetectLocalOptions {
             mode: text(&self.detect_local_mode, &file.detect_local_mode),
@@ -172,8 +190,10 @@ impl Args {
         };
         let (healthz, metrics) = (&self.healthz_bind_address, &self.metrics_bind_address);
         let (every, loopback) = default_addresses(&file.bind_address);
-        let (sync_period, min_sync_period) = file.nftables.periods()?;
+        let (sync_period, min_sync_period) = self.periods(&back_end, &file)?;
         Ok(Settings {
+            node_port_addresses: NodePortAddresses::parse(node_ports, is_iptables)?,
+            mode: back_end,
             policies: self.policies(&node_name)?,
             announcements: self.announcements(&node_name),
             conntrack: self.conntrack().or(file.conntrack).settings()?,
@@ -185,17 +205,44 @@ impl Args {
                 .unwrap_or(file.bind_address_hard_fail),
             oom_score_adj: check_oom_score(self.oom_score_adj.or(file.oom_score_adj))?,
             masquerade_all: self.masquerade_all.unwrap_or(masquerade.masquerade_all),
-            masquerade_bit: check_bit(
-                self.nftables_masquerade_bit
-                    .or(flag_bit)
-                    .or(masquerade.masquerade_bit),
-            )?,
+            masquerade_bit: check_bit(flag_bit.or(masquerade.masquerade_bit))?,
             sync_period,
             min_sync_period,
-            node_port_addresses: NodePortAddresses::parse(node_ports)?,
             healthz: parse_address(healthz, &file.healthz_bind_address, (every, 10256))?,
             metrics: parse_address(metrics, &file.metrics_bind_address, (loopback, 10249))?,
         })
+    }
+
+    fn parse_mode(&self, mode: &str, file: &Configuration) -> anyhow::Result<Mode> {
+        let localhost = self
+            .iptables_localhost_nodeports
+            .or(file.iptables.localhost_node_ports);
+        match mode {
+            "" | "nftables" => Ok(Mode::Nftables),
+            "iptables" => Ok(Mode::Iptables {
+                localhost_node_ports: localhost.unwrap_or(true),
+            }),
+            other => {
+                anyhow::bail!("mode {other:?} is not offered; use \"nftables\" or \"iptables\"")
+            }
+        }
+    }
+
+    /// Returns the interval of checks, and the least time between two syncs.
+    fn periods(&self, mode: &Mode, file: &Configuration) -> anyhow::Result<(Duration, Duration)> {
+        let (nftables, iptables) = (&file.nftables, &file.iptables);
+        if *mode == Mode::Nftables {
+            let periods = (nftables.sync_period.as_str(), &*nftables.min_sync_period);
+            return parse_periods(periods, Duration::ZERO).context("nftables");
+        }
+        let period = self.iptables_sync_period.as_deref();
+        let least = self.iptables_min_sync_period.as_deref();
+        let periods = (
+            period.unwrap_or(&iptables.sync_period),
+            least.unwrap_or(&iptables.min_sync_period),
+        );
+        // A transaction of iptables takes long with many rules.
+        parse_periods(periods, Duration::from_secs(1)).context("iptables")
     }
 
     fn conntrack(&self) -> ConntrackConfiguration {
@@ -288,19 +335,6 @@ fn check_bit(bit: Option<u8>) -> anyhow::Result<u8> {
     Ok(bit)
 }
 
-/// Checks the mode. k3s and older kubeadm files name iptables; nftables rules do the same for every
-/// kind of Service.
-fn check_mode(mode: &str) -> anyhow::Result<()> {
-    match mode {
-        "" | "nftables" => {}
-        "iptables" => tracing::warn!(
-            "mode iptables is served by nftables: rules are in the table kube-proxy of nft, and node ports are closed at loopback"
-        ),
-        other => anyhow::bail!("mode {other:?} is not offered; use \"nftables\""),
-    }
-    Ok(())
-}
-
 /// Parses an address with or without a port. An empty flag disables the endpoint.
 fn parse_address(
     flag: &Option<String>,
@@ -320,203 +354,5 @@ fn parse_address(
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::detect_local::DetectLocal;
-    use crate::upstream::UPSTREAM_FLAGS;
-    use base_cli::accept_upstream_flags;
-    use clap::CommandFactory;
-    use std::ffi::OsString;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
-    }
-
-    pub(crate) fn settings(words: &[&str]) -> anyhow::Result<Settings> {
-        let words = std::iter::once("kube-proxy")
-            .chain(words.iter().copied())
-            .map(OsString::from);
-        let accepted = accept_upstream_flags(words, UPSTREAM_FLAGS);
-        anyhow::ensure!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
-        Ok(base_cli::parse_arguments::<Args>(&accepted.arguments)?
-            .settings()?
-            .1)
-    }
-
-    #[test]
-    fn flags_of_k3s_and_kops_start_the_proxy() {
-        let k3s = [
-            "--cluster-cidr=10.42.0.0/16",
-            "--conntrack-max-per-core=0",
-            "--conntrack-tcp-timeout-close-wait=0s",
-            "--conntrack-tcp-timeout-established=0s",
-            "--healthz-bind-address=127.0.0.1",
-            "--hostname-override=n1",
-            "--kubeconfig=/k",
-            "--proxy-mode=iptables",
-        ];
-        let read = settings(&k3s).unwrap();
-        assert_eq!(
-            read.healthz,
-            Some(SocketAddr::from(([127, 0, 0, 1], 10256)))
-        );
-        let kops = [
-            "--bind-address=0.0.0.0",
-            "--cluster-cidr=100.96.0.0/11",
-            "--conntrack-max-per-core=131072",
-            "--hostname-override=n1",
-            "--kubeconfig=/k",
-            "--master=https://api.internal.example",
-            "--metrics-bind-address=0.0.0.0",
-            "--oom-score-adj=-998",
-            "--v=2",
-        ];
-        assert_eq!(
-            settings(&kops).unwrap().metrics,
-            Some(SocketAddr::from(([0, 0, 0, 0], 10249)))
-        );
-    }
-
-    #[test]
-    fn policies_are_enforced_only_on_request() {
-        assert_eq!(settings(&[]).unwrap().policies, None);
-        let read = settings(&[
-            "--network-policies",
-            "--hostname-override=N1",
-            "--network-policy-pod-cidrs=10.244.0.0/24,fd00::/64",
-            "--network-policy-bridge=cni0",
-        ]);
-        let policies = read.unwrap().policies.unwrap();
-        assert_eq!(policies.node_name, "n1");
-        assert_eq!(policies.network.ranges.len(), 2);
-        for wrong in [
-            &["--network-policy-bridge=cni0"][..],
-            &["--network-policies", "--network-policy-bridge=a\" drop"],
-            &["--network-policies", "--network-policy-pod-cidrs=10.0.0.0"],
-        ] {
-            assert!(settings(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_announced_only_on_request() {
-        assert_eq!(settings(&[]).unwrap().announcements, None);
-        let read = settings(&[
-            "--load-balancer-pool=192.0.2.100-192.0.2.110,2001:db8::/120",
-            "--load-balancer-interface=eth1",
-            "--hostname-override=N1",
-        ]);
-        let read = read.unwrap().announcements.unwrap();
-        assert_eq!(read.node_name, "n1");
-        assert_eq!(read.interface.as_deref(), Some("eth1"));
-        assert!(read.pool.contains("192.0.2.105".parse().unwrap()));
-        for wrong in [
-            &["--load-balancer-pool="][..],
-            &["--load-balancer-pool=192.0.2.300"],
-            &["--load-balancer-interface=eth1"],
-            &[
-                "--load-balancer-pool=192.0.2.1",
-                "--load-balancer-interface=a/b",
-            ],
-        ] {
-            assert!(settings(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn settings_that_would_change_what_is_exposed_are_refused() {
-        for flag in [
-            "--proxy-mode=ipvs",
-            "--detect-local-mode=BridgeInterface",
-            "--detect-local-mode=Pods",
-            "--bind-address=here",
-            "--oom-score-adj=-1001",
-            "--nodeport-addresses=primary,10.0.0.0/8",
-            "--healthz-port=0",
-            "--healthz-bind-address=here",
-        ] {
-            assert!(settings(&[flag]).is_err(), "{flag}");
-        }
-        assert!(settings(&["--detect-local-mode=ClusterCIDR"]).is_ok());
-    }
-
-    #[test]
-    fn flags_set_the_detection_of_pods_and_the_process() {
-        let read = settings(&[
-            "--detect-local-mode=BridgeInterface",
-            "--pod-bridge-interface=cni0",
-            "--bind-address=192.0.2.1",
-            "--bind-address-hard-fail=true",
-            "--oom-score-adj=-5",
-        ]);
-        let read = read.unwrap();
-        assert_eq!(read.detect_local, DetectLocal::Interface("cni0".into()));
-        assert_eq!(read.bind_address, Some(IpAddr::from([192, 0, 2, 1])));
-        assert!(read.bind_hard_fail);
-        assert_eq!(read.oom_score_adj, -5);
-        assert_eq!(settings(&[]).unwrap().oom_score_adj, -999);
-    }
-
-    /// Go's flags take a value only after `=`.
-    #[test]
-    fn flags_of_two_values_need_none() {
-        for (flag, expect) in [
-            ("--masquerade-all", true),
-            ("--masquerade-all=true", true),
-            ("--masquerade-all=false", false),
-        ] {
-            assert_eq!(settings(&[flag]).unwrap().masquerade_all, expect, "{flag}");
-        }
-        let words = ["kube-proxy", "--cleanup=false", "--init-only"];
-        let args = Args::try_parse_from(words).unwrap();
-        assert!(!args.cleanup && args.init_only);
-    }
-
-    fn of_file(text: &str) -> anyhow::Result<Settings> {
-        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
-        let file = tempfile::NamedTempFile::new()?;
-        std::fs::write(file.path(), format!("{head}{text}"))?;
-        settings(&[&format!("--config={}", file.path().display())])
-    }
-
-    /// In the mode iptables, and without a mode as in upstream, the section iptables counts.
-    #[test]
-    fn masquerading_is_read_from_the_section_of_the_mode() {
-        let both =
-            "iptables: {masqueradeAll: true, masqueradeBit: 15}\nnftables: {masqueradeBit: 16}";
-        for (mode, expect) in [
-            ("nftables", (false, 16)),
-            ("iptables", (true, 15)),
-            ("\"\"", (true, 16)),
-        ] {
-            let read = of_file(&format!("mode: {mode}\n{both}\n")).unwrap();
-            assert_eq!((read.masquerade_all, read.masquerade_bit), expect, "{mode}");
-        }
-        assert!(of_file("nftables: {masqueradeBit: 32}\n").is_err());
-    }
-
-    #[test]
-    fn file_sets_periods_and_addresses() {
-        let read = of_file("nftables: {syncPeriod: 1m, minSyncPeriod: 2s}\nbindAddress: fd00::1\n");
-        let read = read.unwrap();
-        let seconds = (read.sync_period.as_secs(), read.min_sync_period.as_secs());
-        assert_eq!(seconds, (60, 2));
-        assert_eq!(read.healthz.unwrap().to_string(), "[::]:10256");
-        assert_eq!(read.metrics.unwrap().to_string(), "[::1]:10249");
-        let read = of_file("nftables: {syncPeriod: 0s}\n").unwrap();
-        let seconds = (read.sync_period.as_secs(), read.min_sync_period.as_secs());
-        assert_eq!(seconds, (30, 0));
-        for wrong in [
-            "nftables: {syncPeriod: soon}",
-            "nftables: {syncPeriod: 1s, minSyncPeriod: 2s}",
-            "oomScoreAdj: 1001",
-            "detectLocalMode: BridgeInterface",
-            "clusterCIDR: 10.0.0.0/8,11.0.0.0/8",
-            "nodePortAddresses: [10.0.0.1]",
-        ] {
-            assert!(of_file(wrong).is_err(), "{wrong}");
-        }
-    }
-}
+#[path = "args_tests.rs"]
+pub(crate) mod tests;

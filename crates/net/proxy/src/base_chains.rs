@@ -1,10 +1,14 @@
 //! The base chains: the part of the table that does not depend on any Service (hooks, maps, and
 //! their chains).
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use net_nft::Family;
+
+use crate::local::Masquerade;
+use crate::picks::{MARK, declare_picks};
 
 /// Name of the table in each family.
 pub const TABLE: &str = "kube-proxy";
@@ -22,8 +26,8 @@ pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
 pub const NO_ENDPOINT_NODE_PORTS: &str = "no-endpoint-nodeports";
 /// Map of addresses with restricted sources.
 pub const FIREWALL_IPS: &str = "firewall-ips";
-/// Chain that marks a connection for masquerading.
-pub const MARK: &str = "mark-for-masquerade";
+/// Set of the connections of endpoints to themselves, by both addresses.
+pub const HAIRPINS: &str = "hairpin-connections";
 /// Chain that rejects a connection.
 pub const REJECT: &str = "reject-chain";
 
@@ -92,6 +96,8 @@ pub struct BaseChainOptions {
     pub node_port_families: Vec<Family>,
     /// Ranges of cluster IPs: packets to addresses there that no Service has are dropped.
     pub service_ranges: Vec<IpNet>,
+    /// Sources that are masqueraded at cluster IPs; absent for none.
+    pub masquerade: BTreeMap<Family, Masquerade>,
 }
 
 /// Returns commands that replace a family's table by one with base chains only, within a
@@ -100,13 +106,14 @@ pub struct BaseChainOptions {
 pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
     let word = family.nft_name();
     let address = family.address_type();
-    let guard = if family == Family::V4 {
-        LOOPBACK_GUARD
-    } else {
-        ""
+    let guard = match family {
+        Family::V4 => LOOPBACK_GUARD,
+        Family::V6 => "",
     };
     let unallocated = match_unallocated(family, options);
     let (node_port, local_node_port) = match_node_ports(family, options);
+    let masquerade = options.masquerade.get(&family).unwrap_or(&Masquerade::None);
+    let picks = declare_picks(family, masquerade);
     // The bit is masked, so that a wrong option can not make the shift panic.
     let mark = format!("{:#x}", 1u32 << (options.masquerade_bit & 31));
     let node_ips: Vec<String> = options
@@ -116,10 +123,9 @@ pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
         .map(ToString::to_string)
         .collect();
     // nft rejects a set with an empty list of elements.
-    let elements = if node_ips.is_empty() {
-        String::new()
-    } else {
-        format!("elements = {{ {} }}", node_ips.join(", "))
+    let elements = match node_ips.as_slice() {
+        [] => String::new(),
+        own => format!("elements = {{ {} }}", own.join(", ")),
     };
     format!(
         r#"add table {word} {TABLE}
@@ -128,6 +134,7 @@ table {word} {TABLE} {{
   comment "rules for kube-proxy"
   set {CLUSTER_IPS} {{ type {address}; comment "Active ClusterIPs"; }}
   set {NODE_PORT_IPS} {{ type {address}; comment "IPs that accept NodePort traffic"; {elements} }}
+  set {HAIRPINS} {{ type {address} . {address}; comment "Endpoints that reach themselves"; }}
   map {SERVICE_IPS} {{ type {address} . inet_proto . inet_service : verdict; }}
   map {SERVICE_NODE_PORTS} {{ type inet_proto . inet_service : verdict; }}
   map {NO_ENDPOINT_SERVICES} {{ type {address} . inet_proto . inet_service : verdict; }}
@@ -139,6 +146,7 @@ table {word} {TABLE} {{
   }}
   chain {MARK} {{ meta mark set mark or {mark}; }}
   chain masquerading {{
+    ct status dnat {word} saddr . {word} daddr @{HAIRPINS} masquerade fully-random;
     meta mark & {mark} == 0 return;
     meta mark set mark xor {mark};
     masquerade fully-random;
@@ -153,7 +161,7 @@ table {word} {TABLE} {{
   chain cluster-ips-check {{
     {word} daddr @{CLUSTER_IPS} goto {REJECT} comment "ports that no Service has";
 {unallocated}  }}
-{guard}{HOOKS}}}
+{guard}{picks}{HOOKS}}}
 "#
     )
 }

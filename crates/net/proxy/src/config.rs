@@ -46,7 +46,7 @@ pub struct Configuration {
     pub api_version: String,
     /// `KubeProxyConfiguration`
     pub kind: String,
-    /// `nftables` or empty.
+    /// `nftables` (also if empty) or `iptables`.
     pub mode: String,
     /// Ranges of pods, separated by commas.
     #[serde(rename = "clusterCIDR")]
@@ -65,8 +65,8 @@ pub struct Configuration {
     pub conntrack: ConntrackConfiguration,
     /// Settings of the nftables mode.
     pub nftables: Nftables,
-    /// Masquerading in the mode iptables, which nftables serves.
-    pub iptables: Masquerade,
+    /// Settings of the iptables mode.
+    pub iptables: Iptables,
     /// Detection of connections from pods: `ClusterCIDR`, `NodeCIDR`, `BridgeInterface`,
     /// `InterfaceNamePrefix`.
     pub detect_local_mode: String,
@@ -91,13 +91,28 @@ pub struct DetectLocalNames {
 }
 
 /// Settings of masquerading.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Masquerade {
     /// Masquerade all connections.
     pub masquerade_all: bool,
     /// Bit of the packet mark for masquerading.
     pub masquerade_bit: Option<u8>,
+}
+
+/// Settings of iptables.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Iptables {
+    /// Masquerade all connections.
+    pub masquerade_all: bool,
+    /// Bit of the packet mark for masquerading.
+    pub masquerade_bit: Option<u8>,
+    /// Node ports are open at 127.0.0.0/8.
+    pub localhost_node_ports: Option<bool>,
+    /// Interval of checks.
+    pub sync_period: String,
+    /// Least time between two syncs.
+    pub min_sync_period: String,
 }
 
 /// Connection to the API server.
@@ -122,47 +137,50 @@ pub struct Nftables {
     pub min_sync_period: String,
 }
 
-impl Nftables {
-    /// Returns the interval of checks, and the least time between two syncs.
-    ///
-    /// # Errors
-    /// One is no duration, or the second exceeds the first.
-    pub(crate) fn periods(&self) -> anyhow::Result<(Duration, Duration)> {
-        let parse = |text: &str| match text {
-            "" => Ok(Duration::ZERO),
-            text => parse_unsigned(text).with_context(|| format!("sync period {text:?}")),
-        };
-        let (period, least) = (parse(&self.sync_period)?, parse(&self.min_sync_period)?);
-        // Zero counts as absent, as for all durations of this file.
-        let period = Some(period)
-            .filter(|p| !p.is_zero())
-            .unwrap_or(CHECK_INTERVAL);
-        anyhow::ensure!(
-            least <= period,
-            "nftables.minSyncPeriod {least:?} is longer than nftables.syncPeriod {period:?}"
-        );
-        Ok((period, least))
-    }
+/// Returns the interval of checks, and the least time between two syncs, from the two settings of
+/// a mode.
+///
+/// # Errors
+/// One is no duration, or the second exceeds the first.
+pub(crate) fn parse_periods(
+    (period, least): (&str, &str),
+    default_least: Duration,
+) -> anyhow::Result<(Duration, Duration)> {
+    let parse = |text: &str| match text {
+        "" => Ok(Duration::ZERO),
+        text => parse_unsigned(text).with_context(|| format!("sync period {text:?}")),
+    };
+    // Zero counts as absent, as for all durations of this file.
+    let or = |text: &str, default| {
+        let parsed = parse(text)?;
+        anyhow::Ok(Some(parsed).filter(|p| !p.is_zero()).unwrap_or(default))
+    };
+    let (period, least) = (or(period, CHECK_INTERVAL)?, or(least, default_least)?);
+    anyhow::ensure!(
+        least <= period,
+        "minSyncPeriod {least:?} is longer than syncPeriod {period:?}"
+    );
+    Ok((period, least))
 }
 
 impl Configuration {
     /// Returns the settings of masquerading in a mode. Without a mode, upstream reads the section
     /// of iptables, and this proxy uses nftables: both count.
     pub(crate) fn masquerade(&self, mode: &str) -> Masquerade {
-        let Nftables {
-            masquerade_all,
-            masquerade_bit,
-            ..
-        } = self.nftables;
+        let nftables = Masquerade {
+            masquerade_all: self.nftables.masquerade_all,
+            masquerade_bit: self.nftables.masquerade_bit,
+        };
+        let iptables = Masquerade {
+            masquerade_all: self.iptables.masquerade_all,
+            masquerade_bit: self.iptables.masquerade_bit,
+        };
         match mode {
-            "iptables" => self.iptables.clone(),
-            "nftables" => Masquerade {
-                masquerade_all,
-                masquerade_bit,
-            },
+            "iptables" => iptables,
+            "nftables" => nftables,
             _ => Masquerade {
-                masquerade_all: masquerade_all || self.iptables.masquerade_all,
-                masquerade_bit: masquerade_bit.or(self.iptables.masquerade_bit),
+                masquerade_all: nftables.masquerade_all || iptables.masquerade_all,
+                masquerade_bit: nftables.masquerade_bit.or(iptables.masquerade_bit),
             },
         }
     }

@@ -11,15 +11,40 @@ use net_nft::Family;
 /// can have 10,000 removed ports and endpoints.
 const DELETIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Addresses with port that receive UDP packets, with the endpoints of each.
+type Fronts = BTreeMap<SocketAddr, BTreeSet<IpAddr>>;
+
+/// Replaces fronts at the unspecified address, which stands for all of its family, by fronts at
+/// each of the node's addresses. Without the address, entries of connections to other hosts would
+/// be deleted, too.
+#[must_use]
+pub fn expand_fronts(fronts: &Fronts, node_addresses: impl FnOnce() -> Vec<IpAddr>) -> Fronts {
+    let is_whole = |front: &SocketAddr| front.ip().is_unspecified();
+    if !fronts.keys().any(is_whole) {
+        return fronts.clone();
+    }
+    let own = node_addresses();
+    let expand = |front: &SocketAddr| -> Vec<SocketAddr> {
+        if !is_whole(front) {
+            return vec![*front];
+        }
+        let same = |ip: &&IpAddr| ip.is_ipv4() == front.is_ipv4();
+        let with_port = |ip: &IpAddr| SocketAddr::new(*ip, front.port());
+        own.iter().filter(same).map(with_port).collect()
+    };
+    let expanded = fronts.iter().flat_map(|(front, targets)| {
+        let at_targets = |front| (front, targets.clone());
+        expand(front).into_iter().map(at_targets)
+    });
+    expanded.collect()
+}
+
 /// Returns the entries to delete, as arguments of `conntrack -D`. Pure.
 ///
 /// These are entries of removed endpoints. If a port had no endpoint before, these are all of its
 /// entries, because clients that kept sending have an entry without translation.
 #[must_use]
-pub fn find_stale(
-    before: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
-    now: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
-) -> Vec<Vec<String>> {
+pub fn find_stale(before: &Fronts, now: &Fronts) -> Vec<Vec<String>> {
     let none = BTreeSet::new();
     let mut out = Vec::new();
     for (front, targets) in before {
@@ -63,20 +88,14 @@ fn delete_arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
 /// do not lead to one of its targets. Valid entries stay, so that a restart of the proxy interrupts
 /// no client. Pure.
 #[must_use]
-pub fn find_misrouted(
-    listing: &str,
-    fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
-) -> Vec<Vec<String>> {
+pub fn find_misrouted(listing: &str, fronts: &Fronts) -> Vec<Vec<String>> {
     listing
         .lines()
         .filter_map(|line| astray_entry(line, fronts))
         .collect()
 }
 
-fn astray_entry(
-    line: &str,
-    fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
-) -> Option<Vec<String>> {
+fn astray_entry(line: &str, fronts: &Fronts) -> Option<Vec<String>> {
     let all = |name: &str| {
         line.split_whitespace()
             .filter_map(|word| word.strip_prefix(name))
@@ -147,6 +166,21 @@ pub async fn list_connections() -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn front_of_a_whole_family_stands_for_the_addresses_of_the_node() {
+        let own = ["192.0.2.2", "198.51.100.3", "fd00::1"].map(|ip| ip.parse().unwrap());
+        for (front, expect) in [
+            ("0.0.0.0:30053", "192.0.2.2:30053 198.51.100.3:30053"),
+            ("[::]:30053", "[fd00::1]:30053"),
+            ("10.96.0.10:53", "10.96.0.10:53"),
+        ] {
+            let fronts = map(front.parse().unwrap(), &["10.0.0.1"]);
+            let found = expand_fronts(&fronts, || own.to_vec());
+            let found: Vec<String> = found.keys().map(ToString::to_string).collect();
+            assert_eq!(found.join(" "), expect, "{front}");
+        }
+    }
 
     fn map(front: SocketAddr, targets: &[&str]) -> BTreeMap<SocketAddr, BTreeSet<IpAddr>> {
         BTreeMap::from([(

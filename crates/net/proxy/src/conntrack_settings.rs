@@ -168,6 +168,14 @@ impl ConntrackSettings {
     }
 }
 
+/// Returns whether the kernel accepts TCP packets outside the window.
+pub(crate) fn is_tcp_liberal() -> bool {
+    let file = Path::new("/proc")
+        .join(SYSCTLS)
+        .join("nf_conntrack_tcp_be_liberal");
+    base_task::blocking(|| read_number(&file)).is_some_and(|number| number > 0)
+}
+
 /// Counts the cores of a list such as `0-3,8`; None if it is not valid.
 fn count_cores(list: &str) -> Option<u64> {
     let mut count = 0;

@@ -5,6 +5,8 @@ use anyhow::{Context, bail, ensure};
 use ipnet::IpNet;
 use net_nft::Family;
 
+use crate::local::PodMatch;
+
 /// A way to detect connections from pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetectLocal {
@@ -12,8 +14,8 @@ pub enum DetectLocal {
     ClusterCidr(Vec<IpNet>),
     /// By the ranges of the node's own pods, `spec.podCIDRs` of its Node.
     NodeCidr,
-    /// By the name of the interface; a pattern of nft, so `*` at its end is any suffix.
-    Interface(String),
+    /// By the interface.
+    Interface(PodMatch),
 }
 
 /// The settings of the detection, as they are written.
@@ -35,10 +37,10 @@ impl DetectLocalOptions {
             "" | "ClusterCIDR" => parse_cluster_cidr(&self.cluster_cidr),
             "NodeCIDR" => Ok(DetectLocal::NodeCidr),
             "BridgeInterface" => check_device(&self.bridge)
-                .map(|()| DetectLocal::Interface(self.bridge.clone()))
+                .map(|()| DetectLocal::Interface(PodMatch::Interface(self.bridge.clone())))
                 .context("detectLocalMode BridgeInterface needs detectLocal.bridgeInterface (--pod-bridge-interface)"),
             "InterfaceNamePrefix" => check_device(&self.prefix)
-                .map(|()| DetectLocal::Interface(format!("{}*", self.prefix)))
+                .map(|()| DetectLocal::Interface(PodMatch::Prefix(self.prefix.clone())))
                 .context("detectLocalMode InterfaceNamePrefix needs detectLocal.interfaceNamePrefix (--pod-interface-name-prefix)"),
             other => bail!(
                 "detectLocalMode {other:?} is unknown; use ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"
@@ -110,7 +112,9 @@ mod tests {
     #[test]
     fn mode_reads_its_own_setting_and_refuses_a_wrong_one() {
         let cidr = |text: &str| Some(DetectLocal::ClusterCidr(parse_ranges(text).unwrap()));
-        let interface = |name: &str| Some(DetectLocal::Interface(name.to_owned()));
+        let bridge = PodMatch::Interface("cni0".into());
+        let prefix = PodMatch::Prefix("veth".into());
+        let interface = |pods: PodMatch| Some(DetectLocal::Interface(pods));
         check(["", "", "", ""], cidr(""));
         check(
             ["", "10.0.0.0/8,fd00::/8", "", ""],
@@ -122,12 +126,12 @@ mod tests {
             ["NodeCIDR", "10.0.0.0", "", ""],
             Some(DetectLocal::NodeCidr),
         );
-        check(["BridgeInterface", "", "cni0", "veth"], interface("cni0"));
+        check(["BridgeInterface", "", "cni0", "veth"], interface(bridge));
         check(["BridgeInterface", "", "", "veth"], None);
         check(["BridgeInterface", "", "cni0\" drop", ""], None);
         check(
             ["InterfaceNamePrefix", "", "cni0", "veth"],
-            interface("veth*"),
+            interface(prefix),
         );
         check(["InterfaceNamePrefix", "", "cni0", ""], None);
         check(["InterfaceNamePrefix", "", "", "veth*"], None);

@@ -12,7 +12,7 @@ use crate::metrics::ChangeMetrics;
 
 /// The time of the change of a pod or Service that caused the change of a slice, written by the
 /// controller of EndpointSlices.
-const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+pub(crate) const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Times that are kept for one Service while syncs fail.
 const MAX_TRIGGERS: usize = 100;
 /// The most Services whose times are kept while syncs fail. The times only serve a metric.

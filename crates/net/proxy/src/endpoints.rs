@@ -21,6 +21,8 @@ pub struct Endpoint {
     pub terminating: bool,
     /// On this node.
     pub local: bool,
+    /// On this node, or it is unknown on which.
+    pub may_be_local: bool,
     /// Nodes that should prefer it.
     pub for_nodes: Vec<String>,
     /// Zones that should prefer it.
@@ -81,6 +83,8 @@ fn port_numbers(port: &ServicePort, slice: &EndpointSlice) -> Vec<u16> {
         .filter(|candidate| candidate.name.as_deref().unwrap_or_default() == port.name)
         .filter(|candidate| candidate.protocol.as_deref().unwrap_or("TCP") == protocol)
         .filter_map(|candidate| u16::try_from(candidate.port?).ok())
+        // The API accepts 0, and older releases of iptables reject a whole transaction for it.
+        .filter(|port| *port > 0)
         .collect()
 }
 
@@ -99,6 +103,10 @@ fn read_endpoint(
         serving: is_endpoint_serving(conditions),
         terminating: is_endpoint_terminating(conditions),
         local: endpoint.node_name.as_deref() == Some(node),
+        may_be_local: endpoint
+            .node_name
+            .as_deref()
+            .is_none_or(|name| name == node),
         for_nodes: hints
             .and_then(|h| h.for_nodes.as_ref())
             .map(|all| all.iter().map(|n| n.name.clone()).collect())
@@ -170,6 +178,7 @@ mod tests {
             serving: flags.contains('s') || flags.contains('r'),
             terminating: flags.contains('t'),
             local: flags.contains('l'),
+            may_be_local: flags.contains('l'),
             for_nodes: if flags.contains('h') {
                 vec![if flags.contains('l') { "n1" } else { "n2" }.into()]
             } else {
@@ -234,6 +243,29 @@ mod tests {
         let found = ready_endpoints(&port, Family::V4, &[Arc::new(slice)], "n1");
         let found: Vec<String> = found.iter().map(|e| e.address.to_string()).collect();
         assert_eq!(found, ["10.0.0.1:80"]);
+    }
+
+    #[test]
+    fn ports_that_are_none_are_ignored() {
+        for (number, expect) in [
+            (json!(80), vec!["10.0.0.1:80"]),
+            (json!(0), vec![]),
+            (json!(-1), vec![]),
+            (json!(65_536), vec![]),
+            (json!(null), vec![]),
+        ] {
+            let tree = json!({
+                "addressType": "IPv4", "ports": [{ "name": "", "port": number }],
+                "endpoints": [{ "addresses": ["10.0.0.1"] }],
+            });
+            let slice: EndpointSlice = serde_json::from_value(tree).unwrap();
+            let spec = json!({ "clusterIPs": ["10.96.0.1"], "ports": [{ "port": 80 }] });
+            let service = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
+            let port = crate::model::service_ports(&service).remove(0);
+            let found = ready_endpoints(&port, Family::V4, &[Arc::new(slice)], "n1");
+            let found: Vec<String> = found.iter().map(|e| e.address.to_string()).collect();
+            assert_eq!(found, expect, "{number}");
+        }
     }
 
     #[test]

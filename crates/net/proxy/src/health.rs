@@ -9,6 +9,7 @@ use base_task::Tasks;
 use base_telemetry::Metrics;
 use base_telemetry::prometheus_client::metrics::counter::Counter;
 use base_telemetry::prometheus_client::metrics::family::Family as Labelled;
+use client::Client;
 use component::{Endpoints, Page, json_page, text_page};
 use http::{HeaderValue, StatusCode};
 use net_nft::Family;
@@ -189,13 +190,15 @@ pub async fn serve_health(
 /// The address can't be bound, and `hard_fail` is set.
 pub async fn serve_metrics(
     address: SocketAddr,
+    client: &Client,
     metrics: Arc<base_telemetry::Metrics>,
+    mode: &'static str,
     hard_fail: bool,
     tasks: &Tasks,
 ) -> Result<(), ListenError> {
     let endpoints = Endpoints::new()
-        .with_metrics(move || metrics.encode())
-        .with_page("/proxyMode", || text_page(StatusCode::OK, "nftables"))
+        .with_client_metrics(client, move || metrics.encode())
+        .with_page("/proxyMode", move || text_page(StatusCode::OK, mode))
         .with_page("/healthz", || text_page(StatusCode::OK, "ok"))
         .with_zpages("kube-proxy", component::flag_values())
         .with_fallback(not_found);

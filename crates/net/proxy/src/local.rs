@@ -1,6 +1,7 @@
 //! Properties of the node that affect the rules.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use anyhow::ensure;
 use ipnet::IpNet;
@@ -19,13 +20,13 @@ pub struct LocalNode {
     pub families: Vec<Family>,
     /// Ranges of pods: connections from there keep their source.
     pub pod_ranges: Vec<IpNet>,
-    /// Interface of pods, as nft's pattern; it replaces the ranges.
-    pub pod_interface: Option<String>,
+    /// Interface of pods; it replaces the ranges.
+    pub pod_interface: Option<PodMatch>,
     /// Masquerade all connections.
     pub masquerade_all: bool,
     /// Own addresses of the node, the first one of each family.
     pub node_addresses: Vec<IpAddr>,
-    /// Addresses of node ports.
+    /// Addresses of node ports, except of the families below.
     pub node_port_addresses: Vec<IpAddr>,
     /// Families of which all local addresses except loopback accept node ports.
     pub node_port_families: Vec<Family>,
@@ -33,31 +34,66 @@ pub struct LocalNode {
     pub service_ranges: Vec<IpNet>,
 }
 
-impl LocalNode {
-    /// Returns the match of connections from pods of the node (`equal`), or from others; None if
-    /// pods can't be detected.
-    #[must_use]
-    pub fn match_pods(&self, family: Family, equal: bool) -> Option<String> {
-        let operator = if equal { "" } else { "!= " };
-        if let Some(interface) = &self.pod_interface {
-            return Some(format!("iifname {operator}\"{interface}\""));
-        }
-        let mut ranges = self.pod_ranges.iter();
-        let range = ranges.find(|range| Family::of(range.addr()) == family)?;
-        Some(format!("{} saddr {operator}{range}", family.nft_name()))
-    }
+/// A match of connections from pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PodMatch {
+    /// They come in by this interface.
+    Interface(String),
+    /// They come in by an interface whose name begins so.
+    Prefix(String),
+    /// Their source is in this range.
+    Range(IpNet),
+}
+
+/// Sources whose connections to cluster IPs are masqueraded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Masquerade {
+    /// None: it is unknown which of them are pods.
+    None,
+    /// All.
+    All,
+    /// All except pods.
+    AllExcept(PodMatch),
 }
 
 impl LocalNode {
+    /// Returns the sources that are masqueraded at cluster IPs of a family.
+    #[must_use]
+    pub fn masquerade_at(&self, family: Family) -> Masquerade {
+        if self.masquerade_all {
+            return Masquerade::All;
+        }
+        // Without a range of pods it is unknown who is foreign, and nothing is masqueraded.
+        let pods = self.match_pods(family);
+        pods.map_or(Masquerade::None, Masquerade::AllExcept)
+    }
+
+    /// Returns the sources that are masqueraded at cluster IPs, by family.
+    #[must_use]
+    pub fn masquerade(&self) -> BTreeMap<Family, Masquerade> {
+        let families = self.families.iter();
+        families
+            .map(|family| (*family, self.masquerade_at(*family)))
+            .collect()
+    }
+
+    /// Returns the match of connections from pods of the node; None if pods can't be detected.
+    #[must_use]
+    pub fn match_pods(&self, family: Family) -> Option<PodMatch> {
+        if let Some(interface) = &self.pod_interface {
+            return Some(interface.clone());
+        }
+        let mut ranges = self.pod_ranges.iter();
+        let range = ranges.find(|range| Family::of(range.addr()) == family)?;
+        Some(PodMatch::Range(*range))
+    }
+
     /// Returns the addresses of health check ports: those of node ports. An unspecified address is
     /// all of its family.
     #[must_use]
     pub fn check_addresses(&self) -> Vec<IpAddr> {
         let whole = |family: Family| self.node_port_families.contains(&family);
-        let unspecified = self.node_port_families.iter().map(|family| match family {
-            Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            Family::V6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        });
+        let unspecified = self.node_port_families.iter().map(|f| f.unspecified());
         let listed = self.node_port_addresses.iter().copied();
         let listed = listed.filter(|ip| !whole(Family::of(*ip)));
         // A link-local address is bound with its interface, which load balancers don't know.
@@ -78,11 +114,17 @@ pub enum NodePortAddresses {
 }
 
 impl NodePortAddresses {
-    /// Parses the list of the setting.
+    /// Parses the list of the setting. An empty one selects the node's own addresses, or all
+    /// (`empty_is_all`, as upstream in the mode iptables).
     ///
     /// # Errors
     /// An entry is no range, or `primary` is not the only entry.
-    pub fn parse(list: &[String]) -> anyhow::Result<Self> {
+    pub fn parse(list: &[String], empty_is_all: bool) -> anyhow::Result<Self> {
+        if list.is_empty() && empty_is_all {
+            let whole = |family: Family| IpNet::new(family.unspecified(), 0);
+            let families = [Family::V4, Family::V6];
+            return Ok(Self::Ranges(families.into_iter().flat_map(whole).collect()));
+        }
         if list.is_empty() || list == ["primary"] {
             return Ok(Self::Primary);
         }
@@ -108,14 +150,19 @@ impl NodePortAddresses {
         [Family::V4, Family::V6].into_iter().filter(whole).collect()
     }
 
-    /// Returns the selected addresses. Loopback is excluded: a connection from outside the node
-    /// could be forged there, and masquerading would need `route_localnet`.
+    /// Returns the selected addresses, without those of whole families: their rules match any
+    /// address, and each pod that starts or ends changes the addresses. Loopback is excluded: a
+    /// connection from outside the node could be forged there, and masquerading would need
+    /// `route_localnet`.
     #[must_use]
     pub fn select(&self, node_addresses: &[IpAddr]) -> Vec<IpAddr> {
         let mut found: Vec<IpAddr> = match self {
             Self::Primary => node_addresses.to_vec(),
             Self::Ranges(ranges) => {
-                let selected = |ip: &IpAddr| ranges.iter().any(|range| range.contains(ip));
+                let whole = self.whole_families();
+                let selected = |ip: &IpAddr| {
+                    !whole.contains(&Family::of(*ip)) && ranges.iter().any(|r| r.contains(ip))
+                };
                 interface_addresses().into_iter().filter(selected).collect()
             }
         };
@@ -152,6 +199,17 @@ pub fn primary_addresses(listed: &[NodeAddress], bind: Option<IpAddr>) -> Vec<Ip
     found
 }
 
+/// Returns the addresses of all interfaces. Link-local ones are excluded: each interface of a pod
+/// has one.
+#[must_use]
+pub fn all_addresses() -> Vec<IpAddr> {
+    let mut found = interface_addresses();
+    found.retain(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
+    found.sort();
+    found.dedup();
+    found
+}
+
 fn interface_addresses() -> Vec<IpAddr> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else {
         return Vec::new();
@@ -179,7 +237,7 @@ mod tests {
     fn node_port_addresses_are_primary_or_ranges() {
         let parse = |list: &[&str]| {
             let list: Vec<String> = list.iter().map(|&text| text.to_owned()).collect();
-            NodePortAddresses::parse(&list)
+            NodePortAddresses::parse(&list, false)
         };
         assert_eq!(parse(&[]).unwrap(), NodePortAddresses::Primary);
         assert_eq!(parse(&["primary"]).unwrap(), NodePortAddresses::Primary);
@@ -200,6 +258,19 @@ mod tests {
         }
         let loopback = parse(&["127.0.0.0/8"]).unwrap();
         assert_eq!(loopback.select(&[]), Vec::<IpAddr>::new());
+    }
+
+    /// A pod that starts or ends changes the addresses of interfaces; all rules would be installed
+    /// again with the next write of the Node.
+    #[test]
+    fn addresses_of_a_whole_family_are_not_selected() {
+        let list = ["0.0.0.0/0", "::/0"].map(String::from);
+        for setting in [
+            NodePortAddresses::parse(&[], true),
+            NodePortAddresses::parse(&list, false),
+        ] {
+            assert_eq!(setting.unwrap().select(&[]), Vec::<IpAddr>::new());
+        }
     }
 
     #[test]
@@ -248,27 +319,23 @@ mod tests {
 
     #[test]
     fn pods_are_matched_by_range_or_interface() {
+        let range = "10.0.0.0/8".parse().unwrap();
         let by_range = LocalNode {
-            pod_ranges: vec!["10.0.0.0/8".parse().unwrap()],
+            pod_ranges: vec![range],
             ..LocalNode::default()
         };
+        let prefix = PodMatch::Prefix("veth".into());
         let by_interface = LocalNode {
-            pod_interface: Some("veth*".into()),
+            pod_interface: Some(prefix.clone()),
             ..by_range.clone()
         };
-        for (node, family, equal, expect) in [
-            (&by_range, Family::V4, true, Some("ip saddr 10.0.0.0/8")),
-            (&by_range, Family::V4, false, Some("ip saddr != 10.0.0.0/8")),
-            (&by_range, Family::V6, true, None),
-            (&by_interface, Family::V4, true, Some("iifname \"veth*\"")),
-            (
-                &by_interface,
-                Family::V6,
-                false,
-                Some("iifname != \"veth*\""),
-            ),
+        for (node, family, expect) in [
+            (&by_range, Family::V4, Some(PodMatch::Range(range))),
+            (&by_range, Family::V6, None),
+            (&by_interface, Family::V4, Some(prefix.clone())),
+            (&by_interface, Family::V6, Some(prefix)),
         ] {
-            assert_eq!(node.match_pods(family, equal).as_deref(), expect);
+            assert_eq!(node.match_pods(family), expect);
         }
     }
 }

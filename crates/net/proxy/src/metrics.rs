@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use net_nft::Family;
 
 use crate::service_rules::ServiceRules;
+use crate::settings::Mode;
 
 /// Bounds of the duration of a sync, in seconds: from 1 ms, doubling 14 times.
 const SYNC_DURATIONS: [f64; 15] = [
@@ -130,7 +131,7 @@ pub(crate) struct ProxyMetrics {
 }
 
 impl ProxyMetrics {
-    pub(crate) fn new(metrics: &Metrics) -> Self {
+    pub(crate) fn new(metrics: &Metrics, mode: &Mode) -> Self {
         let histogram = |name: &str, help: &str, bounds: &'static [f64]| {
             let name = format!("kubeproxy_{name}_duration_seconds");
             metrics.register(&name, help, FamilyHistogram::new(bounds))
@@ -144,13 +145,15 @@ impl ProxyMetrics {
             let name = format!("kubeproxy_sync_proxy_rules_{name}");
             metrics.register(&name, help, Labelled::default())
         };
+        let (failures, cleanup_failures) = match mode {
+            Mode::Nftables => ("nftables_sync_failures", "nftables_cleanup_failures"),
+            // Upstream has no removal of its own in this mode.
+            Mode::Iptables { .. } => ("iptables_restore_failures", "iptables_cleanup_failures"),
+        };
         Self {
             syncs: metrics.register("kubeproxy_sync_proxy_rules", "Syncs", Counter::default()),
-            failures: counter("nftables_sync_failures", "Syncs that failed"),
-            cleanup_failures: counter(
-                "nftables_cleanup_failures",
-                "Removals of unused chains that failed",
-            ),
+            failures: counter(failures, "Syncs that failed"),
+            cleanup_failures: counter(cleanup_failures, "Removals of unused chains that failed"),
             duration: sync("sync_proxy_rules", "Duration of syncs"),
             full: sync("sync_full_proxy_rules", "Duration of syncs of all rules"),
             partial: sync("sync_partial_proxy_rules", "Duration of syncs of changes"),
@@ -271,7 +274,7 @@ mod tests {
     #[test]
     fn page_has_upstreams_names_and_labels() {
         let registry = Metrics::new();
-        let figures = ProxyMetrics::new(&registry);
+        let figures = ProxyMetrics::new(&registry, &Mode::Nftables);
         let changes = ChangeMetrics::new(&registry);
         changes.services.inc();
         changes.endpoints_pending.set(2);

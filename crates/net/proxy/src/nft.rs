@@ -1,6 +1,6 @@
 //! The proxy's tables in the kernel.
 
-use net_nft::{Error, Family, list_objects};
+use net_nft::{Family, list_objects};
 
 use crate::base_chains::TABLE;
 
@@ -36,15 +36,4 @@ pub async fn list_sets() -> String {
         }
         Err(_) => String::new(),
     }
-}
-
-/// Removes all tables that the proxy installed, those of NetworkPolicies included.
-///
-/// # Errors
-/// `nft` failed.
-pub async fn delete_tables() -> Result<(), Error> {
-    for family in [Family::V4, Family::V6] {
-        net_nft::delete_table(family, TABLE).await?;
-    }
-    net_policy::delete_tables().await
 }

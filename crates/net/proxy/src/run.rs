@@ -3,10 +3,15 @@
 //! No rule is applied before both informers have synced, so that a restart never removes rules of
 //! Services.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use api_address_pool::ALLOCATION_CONDITION;
+use api_semantics::endpoints::{
+    SERVICE_NAME, is_endpoint_ready, is_endpoint_serving, is_endpoint_terminating, service_key,
+};
 use base_task::Tasks;
 use base_telemetry::Metrics;
 use client::{Client, Event, Informer, ListParams, Store};
@@ -14,19 +19,18 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
-use net_nft::TableWatch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::base_chains::TABLE;
-use crate::desired::DesiredRules;
-use crate::dirty_services::{DirtyServices, object_key};
+use crate::backend::{Backend, check_programs};
+use crate::dirty_services::{DirtyServices, TRIGGER_TIME, object_key};
 use crate::health::{Health, serve_health, serve_metrics};
 use crate::health_checks::Checks;
 use crate::local::LocalNode;
 use crate::metrics::{ChangeMetrics, ProxyMetrics};
+use crate::retry::Retry;
 use crate::settings::{Settings, apply_conntrack_settings};
 use crate::sync::Proxy;
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Excludes Services that another proxy serves.
 const NOT_OURS: &str = "!service.kubernetes.io/service-proxy-name";
 /// Excludes Services without a cluster IP. By the field and not by the label, which anyone may set
@@ -52,25 +56,18 @@ pub fn run(
 async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     // Fails at the start and not at the first Service, with a message that names the missing
     // program.
-    net_nft::check_nft()
+    let families = check_programs(&settings.mode)
         .await
         .context("rules can't be installed")?;
     apply_conntrack_settings(&settings).await?;
-    let families = net_nft::supported_families();
-    let health = Arc::new(Health::new(2 * settings.sync_period, families));
+    let health = Arc::new(Health::new(2 * settings.sync_period, families.clone()));
     let metrics = Arc::new(Metrics::new());
-    let figures = ProxyMetrics::new(&metrics);
+    let figures = ProxyMetrics::new(&metrics, &settings.mode);
     let changes = ChangeMetrics::new(&metrics);
     health.register(&metrics);
     // Before the health port opens: the kubelet of a node that boots starts pods after that.
     start_policies(&client, &settings, &metrics, &tasks).await?;
-    let hard_fail = settings.bind_hard_fail;
-    if let Some(address) = settings.healthz {
-        serve_health(address, health.clone(), hard_fail, &tasks).await?;
-    }
-    if let Some(address) = settings.metrics {
-        serve_metrics(address, metrics.clone(), hard_fail, &tasks).await?;
-    }
+    start_servers(&client, &settings, &health, &metrics, &tasks).await?;
     let dirty = Arc::new(DirtyServices::new(changes));
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
     let service_ranges = start_range_informer(&client, &dirty, &tasks);
@@ -84,20 +81,22 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     let shutdown = tasks.shutdown().clone();
     let work = async {
         wait_until_synced(&services, &slices, &nodes, &service_ranges).await;
-        let checks = Checks::new(tasks.clone(), health.clone());
-        let node = LocalNode::default();
+        let backend = Backend::open(&settings);
         let mut proxy = Proxy {
-            watch: TableWatch::open(TABLE, settings.sync_period),
+            desired: backend.desired_rules(),
+            backend,
+            families,
+            family_retry: Retry::default(),
+            removal_retry: Retry::default(),
             synced: None,
             settings,
             services,
             slices,
             nodes,
             service_ranges,
-            node,
+            node: LocalNode::default(),
             node_object: None,
-            desired: DesiredRules::default(),
-            checks,
+            checks: Checks::new(tasks.clone(), health.clone()),
             figures,
             health,
         };
@@ -106,6 +105,24 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     tokio::select! {
         () = work => {}
         () = shutdown.cancelled() => {}
+    }
+    Ok(())
+}
+
+async fn start_servers(
+    client: &Client,
+    settings: &Settings,
+    health: &Arc<Health>,
+    metrics: &Arc<Metrics>,
+    tasks: &Tasks,
+) -> anyhow::Result<()> {
+    let hard_fail = settings.bind_hard_fail;
+    if let Some(address) = settings.healthz {
+        serve_health(address, health.clone(), hard_fail, tasks).await?;
+    }
+    if let Some(address) = settings.metrics {
+        let mode = settings.mode.name();
+        serve_metrics(address, client, metrics.clone(), mode, hard_fail, tasks).await?;
     }
     Ok(())
 }
@@ -183,6 +200,9 @@ fn start_informers(
             .with_labels(NOT_OURS)
             .with_fields(NOT_HEADLESS),
     )
+    .transform(strip_service)
+    .packed()
+    .index(net_announce::ANNOUNCED, net_announce::index_announced)
     .on_event(move |event: Event<Service>| {
         dirty_services.mark_service(object_key(&event.object().metadata))
     })
@@ -192,7 +212,9 @@ fn start_informers(
         client.api::<EndpointSlice>(),
         ListParams::new().with_labels(SLICES),
     )
-    .index("service", |slice| service_of(slice).into_iter().collect())
+    .transform(strip_slice)
+    .packed()
+    .index("service", |slice| service_key(slice).into_iter().collect())
     .on_event(move |event: Event<EndpointSlice>| mark_slice(&dirty_services, &event))
     .spawn(tasks);
     let dirty_services = dirty.clone();
@@ -202,6 +224,66 @@ fn start_informers(
         .on_event(move |_: Event<NodeObject>| dirty_services.mark_node())
         .spawn(tasks);
     (services, slices, nodes)
+}
+
+/// Drops what neither rules nor announcements need. A node keeps all Services and endpoints of the
+/// cluster.
+fn strip_service(service: &mut Service) {
+    strip_metadata(&mut service.metadata);
+    if let Some(spec) = &mut service.spec {
+        (spec.selector, spec.ip_families, spec.ip_family_policy) = (None, None, None);
+        for port in spec.ports.iter_mut().flatten() {
+            (port.target_port, port.app_protocol) = (None, None);
+        }
+    }
+    let status = service.status.as_mut();
+    if let Some(conditions) = status.and_then(|status| status.conditions.as_mut()) {
+        // It names the address of the pool that is announced.
+        conditions.retain(|condition| condition.type_ == ALLOCATION_CONDITION);
+    }
+}
+
+/// Drops what neither rules nor announcements need.
+fn strip_slice(slice: &mut EndpointSlice) {
+    let meta = &mut slice.metadata;
+    let (labels, annotations) = (meta.labels.take(), meta.annotations.take());
+    strip_metadata(meta);
+    meta.creation_timestamp = None;
+    meta.labels = retain_key(labels, SERVICE_NAME);
+    meta.annotations = retain_key(annotations, TRIGGER_TIME);
+    for endpoint in slice.endpoints.iter_mut().flatten() {
+        (endpoint.target_ref, endpoint.hostname) = (None, None);
+        (endpoint.deprecated_topology, endpoint.zone) = (None, None);
+        let conditions = endpoint.conditions.as_ref();
+        let is_plain = is_endpoint_ready(conditions)
+            && is_endpoint_serving(conditions)
+            && !is_endpoint_terminating(conditions);
+        // Absent conditions mean the same.
+        if is_plain {
+            endpoint.conditions = None;
+        }
+    }
+}
+
+/// Leaves what identifies an object, with the time of its creation.
+fn strip_metadata(meta: &mut ObjectMeta) {
+    *meta = ObjectMeta {
+        name: meta.name.take(),
+        namespace: meta.namespace.take(),
+        uid: meta.uid.take(),
+        resource_version: meta.resource_version.take(),
+        creation_timestamp: meta.creation_timestamp.take(),
+        deletion_timestamp: meta.deletion_timestamp.take(),
+        ..ObjectMeta::default()
+    };
+}
+
+fn retain_key(
+    map: Option<BTreeMap<String, String>>,
+    key: &str,
+) -> Option<BTreeMap<String, String>> {
+    let (key, value) = map?.remove_entry(key)?;
+    Some(BTreeMap::from([(key, value)]))
 }
 
 fn start_range_informer(
@@ -219,15 +301,15 @@ fn mark_slice(dirty: &DirtyServices, event: &Event<EndpointSlice>) {
     let (old, new) = match event {
         Event::Applied { old, new } => (old.as_deref(), new),
         Event::Deleted(last) => {
-            service_of(last)
+            service_key(last)
                 .into_iter()
                 .for_each(|key| dirty.mark_deleted_endpoints(key));
             return;
         }
     };
-    let key = service_of(new);
+    let key = service_key(new);
     // A slice may change its label; then both Services change.
-    if let Some(former) = old.and_then(service_of)
+    if let Some(former) = old.and_then(service_key)
         && Some(&former) != key.as_ref()
     {
         dirty.mark_deleted_endpoints(former);
@@ -235,12 +317,4 @@ fn mark_slice(dirty: &DirtyServices, event: &Event<EndpointSlice>) {
     if let Some(key) = key {
         dirty.mark_endpoints(key, old, new);
     }
-}
-
-fn service_of(slice: &EndpointSlice) -> Option<String> {
-    let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
-    Some(format!(
-        "{}/{name}",
-        slice.metadata.namespace.as_deref().unwrap_or_default()
-    ))
 }

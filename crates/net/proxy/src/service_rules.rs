@@ -1,12 +1,10 @@
-//! The rules of one Service. Pure: the same Service, slices and node always give the same text.
+//! The rules of one Service. Pure: the same Service, slices and node always give the same rules.
 //!
-//! A port has a `service` chain that picks any endpoint of the cluster (traffic policy Cluster), a
-//! `local` chain that picks one of this node (policy Local), an `external` chain for connections to
-//! its node port, external and load balancer's addresses, a `firewall` chain if sources are
-//! restricted, and an `endpoint` chain for each endpoint. The maps of the base chains lead to them.
+//! They are a description, which the back ends (`nftables/render.rs`, `iptables/render.rs`) put
+//! into their words. All decisions are here.
 
 mod build;
-mod chains;
+mod port_rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,13 +19,13 @@ use crate::model::service_ports;
 use net_nft::Family;
 
 use build::Build;
-pub use part::Part;
+pub use port_rules::{External, Front, FrontAddress, PortRules, Refusal, Target};
 
 /// The rules of one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRules {
-    /// For each family.
-    pub parts: BTreeMap<Family, Part>,
+    /// Rules of each port, in each family.
+    pub ports: Vec<PortRules>,
     /// Addresses and ports that receive UDP packets, with their targets, for conntrack cleanup.
     pub udp: BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
     /// The health check for load balancers.
@@ -35,6 +33,26 @@ pub struct ServiceRules {
     /// Ports with a traffic policy Local (`internal`, `external`) and endpoints on other nodes
     /// only.
     pub no_local: Vec<(Family, &'static str)>,
+}
+
+impl ServiceRules {
+    /// Gives endpoints the places that they had before, see [`PortRules::keep_order`].
+    pub(crate) fn keep_order(&mut self, before: &Self) {
+        for port in &mut self.ports {
+            let mut former = before.ports.iter();
+            if let Some(former) = former.find(|former| former.is_same_port(port)) {
+                port.keep_order(former);
+            }
+        }
+    }
+
+    /// Returns whether other rules do the same with packets of a family.
+    pub(crate) fn are_same_in(&self, other: &Self, family: Family) -> bool {
+        let own = |rules: &Self| rules.health.as_ref().map(|health| health.port);
+        let ports = self.ports.iter().filter(|port| port.family == family);
+        let others = other.ports.iter().filter(|port| port.family == family);
+        own(self) == own(other) && ports.eq(others)
+    }
 }
 
 /// The health check of a Service.
@@ -74,16 +92,12 @@ pub fn build_service_rules(
             out.no_local
                 .extend(build.policies_without_endpoints().map(|p| (family, p)));
             let (built, udp) = build.finish();
-            let part = out.parts.entry(family).or_default();
-            part.sets.extend(built.sets);
-            part.chains.extend(built.chains);
-            part.elements.extend(built.elements);
+            out.ports.push(built);
             out.udp.extend(udp);
         }
     }
     out
 }
 
-mod part;
 #[cfg(test)]
 pub(crate) mod tests;

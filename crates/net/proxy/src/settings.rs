@@ -14,9 +14,34 @@ use crate::local::NodePortAddresses;
 /// period.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The back end that installs rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// nftables.
+    Nftables,
+    /// iptables.
+    Iptables {
+        /// Node ports are open at 127.0.0.0/8.
+        localhost_node_ports: bool,
+    },
+}
+
+impl Mode {
+    /// Returns upstream's name of the mode.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Nftables => "nftables",
+            Self::Iptables { .. } => "iptables",
+        }
+    }
+}
+
 /// The proxy's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// The back end.
+    pub mode: Mode,
     /// Name of the node.
     pub node_name: String,
     /// Detection of connections from pods.

@@ -9,26 +9,29 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
-use net_nft::{TableWatch, TableWork};
+use net_nft::Family;
 
-use crate::base_chains::{BaseChainOptions, build_base_chains};
+use crate::backend::{Backend, Error, remove_other_mode};
+use crate::base_chains::BaseChainOptions;
 use crate::conntrack;
 use crate::desired::DesiredRules;
 use crate::detect_local::DetectLocal;
-use crate::dirty_services::{DirtyServices, object_key};
+use crate::dirty_services::{DirtyServices, Triggers};
 use crate::health::Health;
 use crate::health_checks::Checks;
-use crate::local::{LocalNode, primary_addresses};
+use crate::local::{LocalNode, all_addresses, primary_addresses};
 use crate::metrics::ProxyMetrics;
-use crate::nft;
+use crate::retry::Retry;
 use crate::service_rules::{ServiceRules, build_service_rules};
 use crate::settings::Settings;
 
-/// Changes within this time are applied together.
+/// Changes within this time after a sync are applied together.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
 /// Time after a failed transaction: doubling from the first to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// Longest time between two attempts to remove rules of the other mode.
+const LAST_REMOVAL: Duration = Duration::from_secs(600);
 
 /// The state of the loop.
 pub(crate) struct Proxy {
@@ -44,7 +47,13 @@ pub(crate) struct Proxy {
     pub(crate) checks: Checks,
     pub(crate) figures: ProxyMetrics,
     pub(crate) health: Arc<Health>,
-    pub(crate) watch: TableWatch,
+    pub(crate) backend: Backend,
+    /// Families that are served.
+    pub(crate) families: Vec<Family>,
+    /// The next installation of families that failed while the other one succeeded.
+    pub(crate) family_retry: Retry,
+    /// The next removal of rules of the other mode.
+    pub(crate) removal_retry: Retry,
     /// End of the last sync.
     pub(crate) synced: Option<tokio::time::Instant>,
 }
@@ -55,7 +64,7 @@ impl Proxy {
         // The first sync installs everything: the tables may be those of an earlier proxy with
         // other options.
         let mut whole = true;
-        let mut removal = String::new();
+        let mut first = true;
         let mut retry_delay = FIRST_RETRY;
         loop {
             if !whole {
@@ -78,65 +87,141 @@ impl Proxy {
             let applied = if whole {
                 self.install_all().await
             } else {
-                self.apply_changes(&keys, &mut removal).await
+                self.apply_changes(&keys).await
             };
             match applied {
                 Ok(()) => {
-                    let families = &self.node.families;
-                    self.figures.record_sync(families, whole, began.elapsed());
-                    for (family, since) in triggers.into_values().flatten() {
-                        self.figures.record_programming(family, since);
-                    }
+                    self.record_sync(whole, began.elapsed(), triggers);
                     whole = false;
                     retry_delay = FIRST_RETRY;
-                    self.synced = Some(tokio::time::Instant::now());
-                    self.health.record_success();
+                    if std::mem::take(&mut first) {
+                        self.remove_other_mode().await;
+                    }
                 }
                 Err(error) => {
                     tracing::error!(%error, "rules could not be applied; all of them will be installed again");
                     whole = true;
-                    removal.clear();
                     dirty.restore_triggers(triggers);
                     self.figures.record_failure(&self.node.families);
                     tokio::time::sleep(retry_delay).await;
                     retry_delay = (retry_delay * 2).min(LAST_RETRY);
-                    self.watch.begin_repair();
+                    self.backend.begin_repair();
                 }
             }
         }
+    }
+
+    fn record_sync(&mut self, whole: bool, took: Duration, triggers: Triggers) {
+        let families = self.working_families();
+        self.figures.record_sync(&families, whole, took);
+        for (family, since) in triggers.into_values().flatten() {
+            if families.contains(&family) {
+                self.figures.record_programming(family, since);
+            }
+        }
+        self.synced = Some(tokio::time::Instant::now());
+        // With a family that failed, the start of the first sync without it counts on.
+        if self.backend.failed_families().is_empty() {
+            self.family_retry.clear();
+            self.health.record_success();
+        }
+    }
+
+    fn working_families(&self) -> Vec<Family> {
+        let failed = self.backend.failed_families();
+        let works = |family: &&Family| !failed.contains(family);
+        self.node.families.iter().filter(works).copied().collect()
+    }
+
+    /// Installs the families again that failed while the other one succeeded.
+    async fn retry_families(&mut self) {
+        let began = Instant::now();
+        let families = self.backend.failed_families().to_vec();
+        let options = self.base_options();
+        let applied = self.backend.install(&self.desired, &families, &options);
+        match applied.await {
+            Ok(applied) => {
+                self.record_failures(applied.failures);
+                self.record_sync(true, began.elapsed(), Triggers::default());
+            }
+            Err(error) => {
+                let failures = families.into_iter().map(|family| (family, &error));
+                failures.for_each(|(family, error)| self.record_failed_family(family, error));
+            }
+        }
+    }
+
+    fn record_failures(&mut self, failures: Vec<(Family, Error)>) {
+        for (family, error) in failures {
+            self.record_failed_family(family, &error);
+        }
+    }
+
+    fn record_failed_family(&mut self, family: Family, error: &Error) {
+        tracing::error!(%error, family = family.api_name(), "rules of one family could not be installed; that is tried again");
+        self.figures.record_failure(&[family]);
+        self.family_retry.schedule(FIRST_RETRY, LAST_RETRY);
+    }
+
+    /// Removes the rules of the other mode except in families whose own rules are not installed.
+    /// They are older, and the connections that they translate are not translated again.
+    async fn remove_other_mode(&mut self) {
+        let failed = self.backend.failed_families();
+        let complete = failed.is_empty();
+        let mut families = net_nft::supported_families();
+        families.retain(|family| !failed.contains(family));
+        match remove_other_mode(&self.settings.mode, &families).await {
+            Ok(()) if complete => self.removal_retry.clear(),
+            Ok(()) => self.schedule_removal(),
+            // A program that is not installed is not installed soon.
+            Err(error) if error.is_absent() => {
+                tracing::warn!(%error, "there may be rules of the other proxy mode, which translate connections to former endpoints; remove them with the program, or restart the node");
+                self.removal_retry.clear();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "rules of the other proxy mode could not be removed; that is tried again");
+                self.schedule_removal();
+            }
+        }
+    }
+
+    fn schedule_removal(&mut self) {
+        let first = self.settings.sync_period;
+        self.removal_retry.schedule(first, LAST_REMOVAL);
     }
 
     /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &DirtyServices) -> bool {
         loop {
             tokio::select! {
+                // Changes last: a Service that changes all the time must not prevent repairs.
+                biased;
+                work = self.backend.wait_for_work() => {
+                    if self.backend.needs_repair(work, &self.node.families).await {
+                        tracing::warn!(
+                            "another program may have changed the rules of kube-proxy; all of them will be installed again"
+                        );
+                        return true;
+                    }
+                }
+                () = self.family_retry.wait() => self.retry_families().await,
+                () = self.removal_retry.wait() => self.remove_other_mode().await,
+                () = self.checks.wait_for_retry() => self.checks.retry(),
                 () = dirty.wake.notified() => {
                     self.wait_for_batch().await;
                     return false;
                 }
-                work = self.watch.wait_for_work() => {
-                    if work == TableWork::Check {
-                        if nft::are_installed(&self.node.families).await {
-                            continue;
-                        }
-                        self.watch.begin_repair();
-                    }
-                    tracing::warn!(
-                        "another program may have changed the table kube-proxy; all rules will be installed again"
-                    );
-                    return true;
-                }
-                () = self.checks.wait_for_retry() => self.checks.retry(),
             }
         }
     }
 
-    /// Waits for more changes: 10 ms, and until the least time between two syncs has passed.
+    /// Waits until the least time between two syncs has passed. A change after a pause is applied
+    /// at once, and those that follow it are applied together.
     async fn wait_for_batch(&self) {
-        let now = tokio::time::Instant::now();
-        let least = self.synced.map(|last| last + self.settings.min_sync_period);
-        let soon = now + BATCH_DELAY;
-        tokio::time::sleep_until(least.map_or(soon, |least| least.max(soon))).await;
+        let least = self.settings.min_sync_period.max(BATCH_DELAY);
+        if let Some(last) = self.synced {
+            tokio::time::sleep_until(last + least).await;
+        }
     }
 
     fn read_node(&mut self) -> LocalNode {
@@ -164,7 +249,7 @@ impl Proxy {
         LocalNode {
             name: settings.node_name.clone(),
             zone: label("topology.kubernetes.io/zone"),
-            families: net_nft::supported_families(),
+            families: self.families.clone(),
             pod_ranges,
             pod_interface,
             masquerade_all: settings.masquerade_all,
@@ -182,48 +267,42 @@ impl Proxy {
         build_service_rules(&service, &self.slices.by_index("service", key), &self.node)
     }
 
-    /// Installs everything in one transaction: packets see the old rules or the new ones. Session
-    /// affinity is kept.
-    async fn install_all(&mut self) -> Result<(), net_nft::Error> {
-        let mut desired = DesiredRules::default();
-        // Connections that an earlier proxy translated may lead to endpoints that were removed
-        // since.
-        let mut fronts = BTreeMap::new();
-        for service in self.services.list() {
-            let key = object_key(&service.metadata);
-            let now = self.compute_rules(&key);
-            fronts.extend(now.udp.clone());
-            desired.set_rules(&key, now);
-        }
-        let options = BaseChainOptions {
+    fn base_options(&self) -> BaseChainOptions {
+        BaseChainOptions {
             masquerade_bit: self.settings.masquerade_bit,
             node_port_addresses: self.node.node_port_addresses.clone(),
             node_port_families: self.node.node_port_families.clone(),
             service_ranges: self.node.service_ranges.clone(),
-        };
-        let mut commands: String = self
-            .node
-            .families
-            .iter()
-            .map(|family| build_base_chains(*family, &options))
-            .collect();
-        commands += &desired.install_commands();
-        // Listing all sets takes long on a node with many clients, and most clusters have no
-        // affinity.
-        if desired.has_affinity() {
-            commands += &desired.keep_affinity(&nft::list_sets().await);
+            masquerade: self.node.masquerade(),
         }
-        self.watch.discard_changes();
-        self.watch.apply(&commands).await?;
+    }
+
+    /// Installs everything, and starts what depends on it.
+    async fn install_all(&mut self) -> Result<(), Error> {
+        let mut desired = self.backend.desired_rules();
+        // Connections that an earlier proxy translated may lead to endpoints that were removed
+        // since.
+        let mut fronts = BTreeMap::new();
+        // One by one: the store decodes an object when it is read.
+        for key in self.services.keys() {
+            let now = self.compute_rules(&key);
+            fronts.extend(now.udp.clone());
+            desired.set_rules(&key, now);
+        }
+        let options = self.base_options();
+        let families = self.node.families.clone();
+        let applied = self.backend.install(&desired, &families, &options).await?;
         let checks = desired.rules_by_service();
-        let checks = checks.filter_map(|(name, rules)| Some((name.clone(), rules.health.clone()?)));
+        let checks =
+            checks.filter_map(|(name, rules)| Some((name.to_string(), rules.health.clone()?)));
         let addresses = self.node.check_addresses();
         self.checks.set_all(addresses, checks.collect());
         tracing::info!(
             services = desired.rules_by_service().count(),
-            bytes = commands.len(),
+            bytes = applied.bytes,
             "rules installed"
         );
+        self.record_failures(applied.failures);
         self.figures.clear_no_local();
         for (_, rules) in desired.rules_by_service() {
             self.figures
@@ -233,6 +312,7 @@ impl Proxy {
         if !fronts.is_empty() {
             let began = Instant::now();
             let listing = conntrack::list_connections().await;
+            let fronts = conntrack::expand_fronts(&fronts, all_addresses);
             let stale = conntrack::find_misrouted(&listing, &fronts);
             let deleted = conntrack::delete_connections(&stale).await;
             self.figures.record_conntrack(&deleted, began.elapsed());
@@ -242,35 +322,30 @@ impl Proxy {
 
     /// Applies the changed Services only. Unused chains are removed in a second transaction; if
     /// that fails, with the next one.
-    async fn apply_changes(
-        &mut self,
-        keys: &BTreeSet<String>,
-        removal: &mut String,
-    ) -> Result<(), net_nft::Error> {
-        let mut change = String::new();
+    async fn apply_changes(&mut self, keys: &BTreeSet<String>) -> Result<(), Error> {
+        let mut changes = Vec::new();
         let mut stale = Vec::new();
         let mut checks = BTreeMap::new();
-        let mut unused = String::new();
         for key in keys {
-            let now = self.compute_rules(key);
+            let mut now = self.compute_rules(key);
             let before = self.desired.rules_for(key).cloned().unwrap_or_default();
+            now.keep_order(&before);
             if now == before {
                 continue;
             }
-            stale.extend(conntrack::find_stale(&before.udp, &now.udp));
+            let expand = |rules: &ServiceRules| conntrack::expand_fronts(&rules.udp, all_addresses);
+            stale.extend(conntrack::find_stale(&expand(&before), &expand(&now)));
             checks.insert(key.clone(), now.health.clone());
             self.figures.update_no_local(&before, &now);
-            let commands = self.desired.set_rules(key, now);
-            change += &commands.change;
-            unused += &commands.removal;
+            changes.push(self.desired.set_rules(key, now));
         }
         // Before the health checks: a load balancer must not see endpoints that the rules do not
         // reach yet.
-        self.watch.apply(&change).await?;
-        if !change.is_empty() {
+        let applied = self.backend.change(&changes).await?;
+        if applied.bytes > 0 {
             tracing::debug!(
                 services = checks.len(),
-                bytes = change.len(),
+                bytes = applied.bytes,
                 "rules changed"
             );
         }
@@ -282,12 +357,8 @@ impl Proxy {
         self.figures.record_conntrack(&deleted, began.elapsed());
         // A failure here leaves only unused chains; they are removed with the next change or full
         // install.
-        if !unused.is_empty() || !removal.is_empty() {
-            removal.push_str(&unused);
-            let removed = self.watch.apply(removal).await;
-            removed.inspect_err(|_| self.figures.record_cleanup_failure(&self.node.families))?;
-            removal.clear();
-        }
+        let removed = self.backend.remove_unused().await;
+        removed.inspect_err(|_| self.figures.record_cleanup_failure(&self.node.families))?;
         Ok(())
     }
 }

@@ -3,7 +3,6 @@
 
 use base_cli::{Unsupported, shared};
 
-const IPTABLES: &str = "it belongs to the mode iptables, and rules are installed by nftables";
 const IPVS: &str = "it belongs to the mode ipvs, which is not offered";
 const WINDOWS: &str = "it belongs to Windows";
 const LOG_FLAGS: &str = "logging is set with the flags --v and --logging-format";
@@ -32,12 +31,6 @@ const OWN: &[Unsupported] = &[
         &["10256"],
         "the port is set with --healthz-bind-address",
     ),
-    Unsupported::no_effect(
-        "iptables-localhost-nodeports",
-        "node ports are closed at loopback, as in upstream's nftables",
-    ),
-    Unsupported::no_effect("iptables-min-sync-period", IPTABLES),
-    Unsupported::no_effect("iptables-sync-period", IPTABLES),
     Unsupported::no_effect("ipvs-exclude-cidrs", IPVS),
     Unsupported::no_effect("ipvs-min-sync-period", IPVS),
     Unsupported::no_effect("ipvs-scheduler", IPVS),
@@ -70,12 +63,6 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     Unsupported::no_effect("logging.options.json.infoBufferSize", shared::ONE_STREAM),
     Unsupported::no_effect("enableProfiling", shared::NO_PROFILES),
     Unsupported::no_effect("showHiddenMetricsForVersion", shared::FIXED_METRICS),
-    Unsupported::no_effect(
-        "iptables.localhostNodePorts",
-        "node ports are closed at loopback, as in upstream's nftables",
-    ),
-    Unsupported::no_effect("iptables.syncPeriod", IPTABLES),
-    Unsupported::no_effect("iptables.minSyncPeriod", IPTABLES),
     Unsupported::no_effect("ipvs.syncPeriod", IPVS),
     Unsupported::no_effect("ipvs.minSyncPeriod", IPVS),
     Unsupported::no_effect("ipvs.scheduler", IPVS),
@@ -117,8 +104,11 @@ pub fn honoured_fields() -> &'static [&'static str] {
         "detectLocalMode",
         "healthzBindAddress",
         "hostnameOverride",
+        "iptables.localhostNodePorts",
         "iptables.masqueradeAll",
         "iptables.masqueradeBit",
+        "iptables.minSyncPeriod",
+        "iptables.syncPeriod",
         "metricsBindAddress",
         "mode",
         "nftables.masqueradeAll",

@@ -1,6 +1,7 @@
 //! Tests the generated rules in a real kernel: a node and two pods, each in a network namespace.
 //!
-//! Skipped, with the reason printed, if namespaces or nftables are not available.
+//! Each test runs with nftables and with iptables. Skipped, with the reason printed, if namespaces
+//! or one of these are not available.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,141 +10,21 @@
     clippy::disallowed_methods
 )]
 
-use std::io::Write;
-use std::process::{Child, Command, Stdio};
+#[path = "kernel/world.rs"]
+mod world;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use net_proxy::{
-    BaseChainOptions, DesiredRules, Family, LocalNode, ServiceRules, build_base_chains,
-    build_service_rules,
-};
+use net_proxy::{BaseChainOptions, Family, LocalNode, PodMatch, ServiceRules, build_service_rules};
 use serde_json::{Value, json};
+use world::{MODES, Mode, SCTP, UDP, World, sh};
 
-/// A node with a bridge and pods behind it; dropping it removes everything.
-struct World {
-    tag: String,
-    servers: Vec<Child>,
-}
-
-fn sh(script: &str) -> Result<String, String> {
-    let output = Command::new("sh")
-        .args(["-ec", script])
-        .output()
-        .map_err(|error| error.to_string())?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(format!(
-        "{script}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    ))
-}
-
-impl World {
-    fn new() -> Result<Self, String> {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let world = Self {
-            tag: format!("icp{}-{count}", std::process::id()),
-            servers: Vec::new(),
-        };
-        let node = world.name("node");
-        sh(&format!(
-            "ip netns add {node}
-             ip -n {node} link set lo up
-             ip -n {node} link add br0 type bridge
-             ip -n {node} addr add 10.244.0.1/24 dev br0
-             ip -n {node} link set br0 up
-             ip -n {node} route add 10.96.0.0/16 dev lo src 10.244.0.1
-             ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
-             ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables'
-             ip netns exec {node} nft list tables"
-        ))?;
-        Ok(world)
-    }
-
-    fn name(&self, what: &str) -> String {
-        format!("{}-{what}", self.tag)
-    }
-
-    /// Adds a pod that serves its name over HTTP on port 8080.
-    fn pod(&mut self, name: &str, address: &str) -> Result<(), String> {
-        let (node, pod) = (self.name("node"), self.name(name));
-        sh(&format!(
-            "ip netns add {pod}
-             ip -n {node} link add v{name} type veth peer name eth0 netns {pod}
-             ip -n {node} link set v{name} master br0 up
-             ip -n {node} link set v{name} type bridge_slave hairpin on
-             ip -n {pod} link set lo up
-             ip -n {pod} addr add {address}/24 dev eth0
-             ip -n {pod} link set eth0 up
-             ip -n {pod} route add default via 10.244.0.1"
-        ))?;
-        self.server(name, 8080);
-        Ok(())
-    }
-
-    /// Starts an HTTP server in a namespace; it responds with the namespace's name.
-    fn server(&mut self, name: &str, port: u16) {
-        let script = format!(
-            "d=$(mktemp -d); echo {name} > $d/index.html; exec busybox httpd -f -p {port} -h $d"
-        );
-        let server = Command::new("ip")
-            .args(["netns", "exec", &self.name(name), "sh", "-c", &script])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("ip was run before");
-        self.servers.push(server);
-    }
-
-    fn nft(&self, commands: &str) {
-        let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.name("node"), "nft", "-f", "-"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(commands.as_bytes())
-            .unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}\n{commands}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-
-    /// Returns the distinct responses to several requests from one of the namespaces.
-    fn ask(&self, from: &str, url: &str) -> Result<Vec<String>, String> {
-        let from = self.name(from);
-        let script = format!(
-            "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do ip netns exec {from} timeout 2 busybox wget -q -O - http://{url}/; done"
-        );
-        let mut answers: Vec<String> = sh(&script)?.lines().map(str::to_owned).collect();
-        answers.sort();
-        answers.dedup();
-        Ok(answers)
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        for server in &mut self.servers {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-        for name in ["a", "b", "node"] {
-            let _ = sh(&format!("ip netns del {}", self.name(name)));
-        }
-    }
-}
+/// Timeout of a packet, after which the test fails.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn rules(more: &Value, backends: &[&str]) -> ServiceRules {
     rules_at(more, backends, "n1")
@@ -158,10 +39,10 @@ fn node_by_range() -> LocalNode {
     }
 }
 
-fn node_by_interface(pattern: &str) -> LocalNode {
+fn node_by_interface(pods: PodMatch) -> LocalNode {
     LocalNode {
         pod_ranges: Vec::new(),
-        pod_interface: Some(pattern.to_owned()),
+        pod_interface: Some(pods),
         ..node_by_range()
     }
 }
@@ -180,242 +61,621 @@ fn rules_on(node: &LocalNode, more: &Value, backends: &[&str], of: &str) -> Serv
         json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec }),
     )
     .unwrap();
+    build_service_rules(&service, &[slice(backends, of)], node)
+}
+
+fn slice(backends: &[&str], of: &str) -> Arc<EndpointSlice> {
     let endpoints: Vec<Value> = backends
         .iter()
         .map(|ip| json!({ "addresses": [ip], "nodeName": of, "conditions": { "ready": true } }))
         .collect();
-    let slice: EndpointSlice = serde_json::from_value(json!({
+    let slice = serde_json::from_value(json!({
         "metadata": { "namespace": "ns", "name": "web-1" }, "addressType": "IPv4",
         "ports": [{ "name": "", "port": 8080, "protocol": "TCP" }], "endpoints": endpoints,
-    }))
-    .unwrap();
-    build_service_rules(&service, &[Arc::new(slice)], node)
+    }));
+    Arc::new(slice.unwrap())
 }
 
-fn world() -> Option<World> {
-    let made = World::new().and_then(|mut world| {
-        world.pod("a", "10.244.0.2")?;
-        world.pod("b", "10.244.0.3")?;
-        Ok(world)
-    });
-    made.map_err(|reason| println!("skipped: {reason}")).ok()
+/// Returns the options of a node with node ports at some addresses.
+fn options_at(addresses: &[&str]) -> BaseChainOptions {
+    BaseChainOptions {
+        masquerade_bit: 14,
+        node_port_addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+        ..BaseChainOptions::default()
+    }
+}
+
+/// Runs a test with each mode.
+fn with_each_mode(test: fn(World, Mode)) {
+    for mode in MODES {
+        println!("mode {mode:?}");
+        if let Some(world) = World::with_pods(mode) {
+            test(world, mode);
+        }
+    }
+}
+
+/// Asks again until each of two endpoints has responded: one is picked at random for each request.
+/// Returns the distinct responses.
+fn ask_both(ask: impl Fn() -> Result<Vec<String>, String>) -> Result<Vec<String>, String> {
+    let mut found = BTreeSet::new();
+    for _ in 0..10 {
+        found.extend(ask()?);
+        if found.len() > 1 {
+            break;
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn names(names: &[&str]) -> Result<Vec<String>, String> {
+    Ok(names.iter().map(|&name| name.to_owned()).collect())
 }
 
 #[test]
 fn connections_reach_endpoints_and_follow_changes() {
-    let Some(world) = world() else { return };
-    let options = BaseChainOptions {
-        masquerade_bit: 14,
-        node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
-        ..BaseChainOptions::default()
-    };
-    world.nft(&build_base_chains(Family::V4, &options));
-    let mut desired = DesiredRules::default();
-    let mut apply = |fragment: ServiceRules| {
-        let commands = desired.set_rules("ns/web", fragment);
-        world.nft(&commands.change);
-        world.nft(&commands.removal);
-    };
-    let (one, both) = (["10.244.0.2"], ["10.244.0.2", "10.244.0.3"]);
-    apply(rules(&json!({}), &both));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    with_each_mode(|world, _| {
+        let mut desired = world.desired();
+        world.install(&desired, &options_at(&["10.244.0.1"]));
+        let mut apply = |fragment: ServiceRules| {
+            world.apply(&desired.set_rules("ns/web", fragment));
+        };
+        let (one, both) = (["10.244.0.2"], ["10.244.0.2", "10.244.0.3"]);
+        apply(rules(&json!({}), &both));
+        for (from, to) in [
+            ("a", "10.96.0.7"),
+            ("node", "10.96.0.7"),
+            ("b", "10.244.0.1:30080"),
+        ] {
+            let found = ask_both(|| world.ask(from, to));
+            assert_eq!(found, names(&["a", "b"]), "{from} to {to}");
+        }
+        let closed = world.ask("node", "127.0.0.1:30080");
+        assert!(closed.is_err(), "node ports are closed at loopback");
 
-    assert_eq!(
-        world.ask("a", "10.96.0.7"),
-        Ok(vec!["a".into(), "b".into()]),
-        "pod to cluster address"
-    );
-    assert_eq!(
-        world.ask("node", "10.96.0.7"),
-        Ok(vec!["a".into(), "b".into()]),
-        "node to cluster address"
-    );
-    assert_eq!(
-        world.ask("b", "10.244.0.1:30080"),
-        Ok(vec!["a".into(), "b".into()]),
-        "node port"
-    );
-    assert!(
-        world.ask("node", "127.0.0.1:30080").is_err(),
-        "node ports are closed at loopback"
-    );
+        apply(rules(&json!({}), &one));
+        // Also the pod itself.
+        for from in ["a", "b"] {
+            assert_eq!(world.ask(from, "10.96.0.7"), names(&["a"]), "{from}");
+        }
 
-    apply(rules(&json!({}), &one));
-    assert_eq!(
-        world.ask("a", "10.96.0.7"),
-        Ok(vec!["a".into()]),
-        "a pod reaches itself"
-    );
-    assert_eq!(world.ask("b", "10.96.0.7"), Ok(vec!["a".into()]));
+        apply(rules(&json!({ "sessionAffinity": "ClientIP" }), &both));
+        let bound = world.ask("b", "10.96.0.7").unwrap();
+        assert_eq!(bound.len(), 1, "affinity");
 
-    apply(rules(&json!({ "sessionAffinity": "ClientIP" }), &both));
-    assert_eq!(
-        world.ask("b", "10.96.0.7").map(|answers| answers.len()),
-        Ok(1),
-        "affinity"
-    );
+        apply(rules(&json!({}), &[]));
+        let refused = world.ask("b", "10.96.0.7").unwrap_err();
+        assert!(refused.contains("Connection refused"), "{refused}");
 
-    apply(rules(&json!({}), &[]));
-    let began = std::time::Instant::now();
-    assert!(
-        world.ask("b", "10.96.0.7").is_err() && began.elapsed().as_secs() < 1,
-        "refused at once"
-    );
-
-    apply(ServiceRules::default());
-    let left = sh(&format!(
-        "ip netns exec {} nft list table ip kube-proxy",
-        world.name("node")
-    ))
-    .unwrap();
-    assert!(!left.contains("ns/web"), "{left}");
+        apply(ServiceRules::default());
+        let left = world.list();
+        assert!(
+            !left.contains("ns/web") && !left.contains("KUBE-SEP-"),
+            "{left}"
+        );
+    });
 }
 
-/// A restart of the proxy installs the whole table again.
+/// Returns whether Python can make sockets of the protocol here.
+fn has_sockets(protocol: u8, kind: &str) -> Result<(), String> {
+    let script =
+        format!("import socket; socket.socket(socket.AF_INET, socket.SOCK_{kind}, {protocol})");
+    sh(&format!("python3 -c '{script}'")).map(drop)
+}
+
 #[test]
-fn full_install_keeps_session_affinity() {
-    let Some(world) = world() else { return };
-    let options = BaseChainOptions {
-        masquerade_bit: 14,
-        ..BaseChainOptions::default()
+fn packets_of_udp_and_sctp_reach_endpoints_and_follow_changes() {
+    for (protocol, kind, name) in [(UDP, "DGRAM", "UDP"), (SCTP, "STREAM", "SCTP")] {
+        if let Err(reason) = has_sockets(protocol, kind) {
+            println!("skipped: no sockets of {name}: {reason}");
+            continue;
+        }
+        for mode in MODES {
+            println!("mode {mode:?}, {name}");
+            let Some(mut world) = World::with_pods(mode) else {
+                return;
+            };
+            for pod in ["a", "b"] {
+                world.packet_server(pod, protocol, 8080);
+                wait_for_packets(&world, protocol, pod);
+            }
+            let build = |backends: &[&str]| {
+                let mut slice = EndpointSlice::clone(&slice(backends, "n1"));
+                slice.ports.as_mut().unwrap()[0].protocol = Some(name.into());
+                let ports = json!([{ "port": 80, "nodePort": 30080, "protocol": name }]);
+                let service = json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": {
+                    "clusterIPs": ["10.96.0.7"], "ports": ports, "type": "NodePort" } });
+                let service: Service = serde_json::from_value(service).unwrap();
+                build_service_rules(&service, &[Arc::new(slice)], &node_by_range())
+            };
+            let mut desired = world.desired();
+            desired.set_rules("ns/web", build(&["10.244.0.2", "10.244.0.3"]));
+            world.install(&desired, &options_at(&["10.244.0.1"]));
+            let fronts = [("10.96.0.7", 80), ("10.244.0.1", 30080)];
+            for front in fronts {
+                for from in ["a", "b"] {
+                    let found = ask_both(|| world.ask_packets(from, protocol, front));
+                    assert_eq!(found, names(&["a", "b"]), "{from} to {front:?}");
+                }
+            }
+            world.apply(&desired.set_rules("ns/web", build(&["10.244.0.2"])));
+            for from in ["a", "b", "node"] {
+                let found = world.ask_packets(from, protocol, fronts[0]);
+                assert_eq!(found, names(&["a"]), "{from}");
+            }
+            world.apply(&desired.set_rules("ns/web", build(&[])));
+            assert!(world.ask_packets("b", protocol, fronts[0]).is_err());
+        }
+    }
+}
+
+/// Waits until a pod's packet server responds.
+fn wait_for_packets(world: &World, protocol: u8, pod: &str) {
+    let ip = if pod == "a" {
+        "10.244.0.2"
+    } else {
+        "10.244.0.3"
     };
-    let mut desired = DesiredRules::default();
-    desired.set_rules(
-        "ns/web",
-        rules(
-            &json!({ "sessionAffinity": "ClientIP" }),
-            &["10.244.0.2", "10.244.0.3"],
-        ),
-    );
-    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let bound = world.ask("b", "10.96.0.7").unwrap();
-    assert_eq!(bound.len(), 1, "{bound:?}");
-    for _ in 0..8 {
-        let listing = sh(&format!(
-            "ip netns exec {} nft -j list sets",
-            world.name("node")
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while world.ask_packets("node", protocol, (ip, 8080)) != names(&[pod]) {
+        assert!(std::time::Instant::now() < deadline, "no server in {pod}");
+    }
+}
+
+/// Ordinary addresses of Services share chains: each of them leads to its own endpoints.
+#[test]
+fn services_with_as_many_endpoints_are_not_confused() {
+    with_each_mode(|world, _| {
+        let (a, b) = (["10.244.0.2"], ["10.244.0.3"]);
+        let spec = |last: u8, more: Value| {
+            let ports = json!([{ "port": 80, "nodePort": 30080 + u16::from(last) }]);
+            let mut spec = json!({ "clusterIPs": [format!("10.96.0.{last}")], "ports": ports });
+            spec.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            spec
+        };
+        let near = json!({ "internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local" });
+        let mut desired = world.desired();
+        for (name, spec, backends) in [
+            (
+                "ns/one",
+                spec(7, json!({ "externalIPs": ["192.0.2.7"] })),
+                &a,
+            ),
+            (
+                "ns/two",
+                spec(8, json!({ "externalIPs": ["192.0.2.8"] })),
+                &b,
+            ),
+            ("ns/near", spec(9, near), &b),
+            (
+                "ns/sticky",
+                spec(10, json!({ "sessionAffinity": "ClientIP" })),
+                &a,
+            ),
+        ] {
+            let mut built = rules(&spec, backends);
+            built
+                .ports
+                .iter_mut()
+                .for_each(|port| port.service = name.to_owned());
+            desired.set_rules(name, built);
+        }
+        world.install(&desired, &options_at(&["10.244.0.1"]));
+        let node = world.name("node");
+        sh(&format!(
+            "ip -n {node} route add 192.0.2.0/24 dev lo src 10.244.0.1"
         ))
         .unwrap();
-        world.nft(
-            &(build_base_chains(Family::V4, &options)
-                + &desired.install_commands()
-                + &desired.keep_affinity(&listing)),
+        for from in ["a", "b", "node"] {
+            for (to, expect) in [
+                ("10.96.0.7", "a"),
+                ("192.0.2.7", "a"),
+                ("10.244.0.1:30087", "a"),
+                ("10.96.0.8", "b"),
+                ("192.0.2.8", "b"),
+                ("10.244.0.1:30088", "b"),
+                ("10.96.0.9", "b"),
+                ("10.244.0.1:30089", "b"),
+                ("10.96.0.10", "a"),
+            ] {
+                assert_eq!(world.ask(from, to), names(&[expect]), "{from} to {to}");
+            }
+        }
+        // A port that no Service has is refused.
+        assert!(world.ask("b", "10.96.0.7:81").is_err());
+    });
+}
+
+/// Sources outside of the pods are masqueraded at cluster IPs: their replies come back through the
+/// node.
+#[test]
+fn cluster_ip_masquerades_sources_that_are_not_pods() {
+    with_each_mode(|world, _| {
+        let foreign = LocalNode {
+            pod_ranges: vec!["10.99.0.0/16".parse().unwrap()],
+            ..node_by_range()
+        };
+        let all = LocalNode {
+            masquerade_all: true,
+            ..node_by_range()
+        };
+        let by_interface = node_by_interface(PodMatch::Prefix("br".into()));
+        let node = world.name("node");
+        for (local, masquerades) in [
+            (node_by_range(), false),
+            (foreign, true),
+            (all, true),
+            (by_interface, false),
+        ] {
+            let mut desired = world.desired();
+            desired.set_rules(
+                "ns/web",
+                rules_on(&local, &json!({}), &["10.244.0.2"], "n1"),
+            );
+            let options = BaseChainOptions {
+                masquerade: local.masquerade(),
+                ..options_at(&[])
+            };
+            world.install(&desired, &options);
+            world.nft(
+                "add table ip probe\ndelete table ip probe\n\
+                table ip probe { chain seen { type filter hook postrouting priority 300; \
+                tcp dport 8080 ip saddr 10.244.0.1 counter; }; }\n",
+            );
+            assert_eq!(world.ask("b", "10.96.0.7"), names(&["a"]));
+            let listing = sh(&format!("ip netns exec {node} nft list table ip probe")).unwrap();
+            let seen = !listing.contains("packets 0 ");
+            assert_eq!(seen, masquerades, "{local:?}: {listing}");
+        }
+    });
+}
+
+#[test]
+fn many_services_are_installed() {
+    with_each_mode(|mut world, _| {
+        world.more.is_nft_variant = true;
+        let mut desired = world.desired();
+        for n in 0..300 {
+            let spec = json!({ "clusterIPs": [format!("10.96.{}.{}", 1 + n / 200, n % 200 + 1)],
+                "ports": [{ "port": 80 }], "type": "ClusterIP" });
+            let backends = ["10.244.0.2", "10.244.0.3", "10.244.0.4", "10.244.0.5"];
+            let mut built = rules(&spec, &backends);
+            for port in &mut built.ports {
+                port.service = format!("ns/web{n}");
+            }
+            desired.set_rules(&format!("ns/web{n}"), built);
+        }
+        desired.set_rules("ns/web", rules(&json!({}), &["10.244.0.3"]));
+        world.install(&desired, &options_at(&[]));
+        assert_eq!(world.ask("a", "10.96.0.7"), names(&["b"]));
+        // Chains of Services that were deleted are removed.
+        let mut desired = world.desired();
+        desired.set_rules("ns/web", rules(&json!({}), &["10.244.0.2"]));
+        world.install(&desired, &options_at(&[]));
+        assert_eq!(world.ask("b", "10.96.0.7"), names(&["a"]));
+        let left = world.list();
+        assert!(!left.contains("10.244.0.5"), "{}", left.lines().count());
+    });
+}
+
+#[test]
+fn connections_of_both_families_reach_endpoints_and_follow_changes() {
+    with_each_mode(|mut world, _| {
+        if let Err(reason) = world.add_v6() {
+            return println!("skipped: {reason}");
+        }
+        let node = LocalNode {
+            families: vec![Family::V4, Family::V6],
+            pod_ranges: ["10.244.0.0/16", "fd00:244::/64"]
+                .map(|range| range.parse().unwrap())
+                .into(),
+            ..node_by_range()
+        };
+        let service: Service = serde_json::from_value(json!({
+            "metadata": { "namespace": "ns", "name": "web" },
+            "spec": { "clusterIPs": ["10.96.0.7", "fd00:96::7"], "type": "NodePort",
+                "ports": [{ "port": 80, "nodePort": 30080 }] }
+        }))
+        .unwrap();
+        let build = |v4: &[&str], v6: &[&str]| {
+            let mut other = EndpointSlice::clone(&slice(v6, "n1"));
+            other.address_type = "IPv6".into();
+            build_service_rules(&service, &[slice(v4, "n1"), Arc::new(other)], &node)
+        };
+        let mut desired = world.desired();
+        let both = build(
+            &["10.244.0.2", "10.244.0.3"],
+            &["fd00:244::2", "fd00:244::3"],
         );
-        assert_eq!(world.ask("b", "10.96.0.7").unwrap(), bound);
-    }
+        desired.set_rules("ns/web", both);
+        world.install(&desired, &options_at(&["10.244.0.1", "fd00:244::1"]));
+        for (from, to) in [
+            ("b", "10.96.0.7"),
+            ("b", "[fd00:96::7]"),
+            ("node", "[fd00:96::7]"),
+            ("b", "[fd00:244::1]:30080"),
+        ] {
+            let found = ask_both(|| world.ask(from, to));
+            assert_eq!(found, names(&["a", "b"]), "{from} to {to}");
+        }
+        // A change of one family leaves the other one.
+        let change = build(&["10.244.0.2", "10.244.0.3"], &["fd00:244::2"]);
+        world.apply(&desired.set_rules("ns/web", change));
+        // Also the pod itself.
+        for from in ["a", "b"] {
+            assert_eq!(world.ask(from, "[fd00:96::7]"), names(&["a"]), "{from}");
+        }
+        let found = ask_both(|| world.ask("b", "10.96.0.7"));
+        assert_eq!(found, names(&["a", "b"]));
+        world.apply(&desired.set_rules("ns/web", build(&["10.244.0.2"], &[])));
+        assert!(world.ask("b", "[fd00:96::7]").is_err());
+        assert_eq!(world.ask("b", "10.96.0.7"), names(&["a"]));
+    });
+}
+
+/// A restart of the proxy installs all rules again.
+#[test]
+fn full_install_keeps_session_affinity() {
+    with_each_mode(|world, _| {
+        let mut desired = world.desired();
+        let sticky = json!({ "sessionAffinity": "ClientIP" });
+        desired.set_rules("ns/web", rules(&sticky, &["10.244.0.2", "10.244.0.3"]));
+        world.install(&desired, &options_at(&[]));
+        let bound = world.ask("b", "10.96.0.7").unwrap();
+        assert_eq!(bound.len(), 1, "{bound:?}");
+        for _ in 0..8 {
+            world.install_and_keep(&desired, &options_at(&[]), true);
+            assert_eq!(world.ask("b", "10.96.0.7").unwrap(), bound);
+        }
+    });
 }
 
 /// The short circuit: for the node and its pods, the policy Local does not hide endpoints of other
 /// nodes.
 #[test]
 fn node_and_pods_reach_remote_endpoints_of_a_service_with_local_policy() {
-    let Some(world) = world() else { return };
-    let options = BaseChainOptions {
-        masquerade_bit: 14,
-        node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
-        ..BaseChainOptions::default()
-    };
-    let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
-    let nodes = [
-        node_by_range(),
-        node_by_interface("br0"),
-        node_by_interface("br*"),
-    ];
-    for local in nodes {
-        let mut desired = DesiredRules::default();
-        let rules = rules_on(&local, &spec, &["10.244.0.2"], "n2");
-        desired.set_rules("ns/web", rules);
-        world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        for from in ["node", "b"] {
-            assert_eq!(
-                world.ask(from, "10.244.0.1:30080"),
-                Ok(vec!["a".into()]),
-                "node port from {from}, {local:?}"
-            );
+    with_each_mode(|world, _| {
+        let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
+        let bridge = PodMatch::Interface("br0".into());
+        let nodes = [
+            node_by_range(),
+            node_by_interface(bridge),
+            node_by_interface(PodMatch::Prefix("br".into())),
+        ];
+        for local in nodes {
+            let mut desired = world.desired();
+            let rules = rules_on(&local, &spec, &["10.244.0.2"], "n2");
+            desired.set_rules("ns/web", rules);
+            world.install(&desired, &options_at(&["10.244.0.1"]));
+            for (from, to) in [
+                ("node", "10.244.0.1:30080"),
+                ("b", "10.244.0.1:30080"),
+                ("b", "192.0.2.9"),
+            ] {
+                assert_eq!(
+                    world.ask(from, to),
+                    names(&["a"]),
+                    "{from} to {to}, {local:?}"
+                );
+            }
         }
-        assert_eq!(
-            world.ask("b", "192.0.2.9"),
-            Ok(vec!["a".into()]),
-            "external IP from a pod, {local:?}"
-        );
-    }
-    // Without a detection of pods, the policy Local applies to them too.
-    let unknown = rules_on(&node_by_interface("eth0"), &spec, &["10.244.0.2"], "n2");
-    let mut desired = DesiredRules::default();
-    desired.set_rules("ns/web", unknown);
-    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
-    assert!(world.ask("b", "192.0.2.9").is_err());
+        // Without a detection of pods, the policy Local applies to them too.
+        let other = node_by_interface(PodMatch::Interface("eth0".into()));
+        let mut desired = world.desired();
+        desired.set_rules("ns/web", rules_on(&other, &spec, &["10.244.0.2"], "n2"));
+        world.install(&desired, &options_at(&["10.244.0.1"]));
+        assert!(world.ask("b", "192.0.2.9").is_err());
+    });
 }
 
 /// `nodePortAddresses: [0.0.0.0/0]`: also addresses that the node gets later, and never loopback.
 #[test]
 fn node_ports_of_a_whole_family_are_open_at_all_addresses_except_loopback() {
-    let Some(world) = world() else { return };
-    let options = BaseChainOptions {
-        masquerade_bit: 14,
-        node_port_families: vec![Family::V4],
-        service_ranges: vec!["10.96.0.0/16".parse().unwrap()],
-        ..BaseChainOptions::default()
-    };
-    let mut desired = DesiredRules::default();
-    desired.set_rules("ns/web", rules(&json!({}), &["10.244.0.2"]));
-    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
-    let node = world.name("node");
-    sh(&format!("ip -n {node} addr add 192.0.2.2/32 dev lo")).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    for address in ["10.244.0.1", "192.0.2.2"] {
-        let answers = world.ask("b", &format!("{address}:30080"));
-        assert_eq!(answers, Ok(vec!["a".into()]), "{address}");
-    }
-    assert!(world.ask("node", "127.0.0.1:30080").is_err());
-    // Translated connections pass the chain that drops packets to unallocated cluster IPs.
-    assert_eq!(world.ask("b", "10.96.0.7"), Ok(vec!["a".into()]));
-    assert!(world.ask("b", "10.96.0.8").is_err());
+    with_each_mode(|mut world, mode| {
+        let options = BaseChainOptions {
+            node_port_families: vec![Family::V4],
+            service_ranges: vec!["10.96.0.0/16".parse().unwrap()],
+            ..options_at(&[])
+        };
+        let mut desired = world.desired();
+        desired.set_rules("ns/web", rules(&json!({}), &["10.244.0.2"]));
+        world.install(&desired, &options);
+        let node = world.name("node");
+        sh(&format!("ip -n {node} addr add 192.0.2.2/32 dev lo")).unwrap();
+        for address in ["10.244.0.1", "192.0.2.2"] {
+            let answers = world.ask("b", &format!("{address}:30080"));
+            assert_eq!(answers, names(&["a"]), "{address}");
+        }
+        assert!(world.ask("node", "127.0.0.1:30080").is_err());
+        // Translated connections pass the chain that drops packets to unallocated cluster IPs.
+        assert_eq!(world.ask("b", "10.96.0.7"), names(&["a"]));
+        assert!(world.ask("b", "10.96.0.8").is_err());
+        if mode == Mode::Iptables {
+            world.more.localhost_node_ports = true;
+            world.install(&desired, &options);
+            sh(&format!(
+                "ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet'"
+            ))
+            .unwrap();
+            assert_eq!(world.ask("node", "127.0.0.1:30080"), names(&["a"]));
+        }
+    });
+}
+
+/// Sources outside the ranges never reach the load balancer's address, neither before nor after
+/// translation.
+#[test]
+fn source_ranges_restrict_the_balancers_address() {
+    with_each_mode(|world, _| {
+        for (range, allowed) in [("10.244.0.3/32", true), ("198.51.100.0/24", false)] {
+            let mut spec = json!({ "clusterIPs": ["10.96.0.7"], "type": "LoadBalancer",
+                "ports": [{ "port": 80 }], "loadBalancerSourceRanges": [range] });
+            spec["externalTrafficPolicy"] = json!("Local");
+            let status = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.9" }] } });
+            let mut service: Service = serde_json::from_value(
+                json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec }),
+            )
+            .unwrap();
+            service.status = serde_json::from_value(status).unwrap();
+            let rules =
+                build_service_rules(&service, &[slice(&["10.244.0.2"], "n1")], &node_by_range());
+            let mut desired = world.desired();
+            desired.set_rules("ns/web", rules);
+            world.install(&desired, &options_at(&[]));
+            let answers = world.ask("b", "192.0.2.9");
+            assert_eq!(answers.is_ok(), allowed, "{range}: {answers:?}");
+            // The ranges do not restrict the cluster IP.
+            assert_eq!(world.ask("b", "10.96.0.7"), names(&["a"]), "{range}");
+        }
+    });
+}
+
+/// The policy Local drops connections from outside, which other nodes would serve.
+#[test]
+fn local_policy_drops_connections_without_a_local_endpoint() {
+    with_each_mode(|world, _| {
+        let outside = LocalNode {
+            pod_ranges: vec!["10.99.0.0/16".parse().unwrap()],
+            ..node_by_range()
+        };
+        let spec = json!({ "externalTrafficPolicy": "Local" });
+        let mut desired = world.desired();
+        desired.set_rules("ns/web", rules_on(&outside, &spec, &["10.244.0.2"], "n2"));
+        world.install(&desired, &options_at(&["10.244.0.1"]));
+        assert!(world.ask("b", "10.244.0.1:30080").is_err());
+        let local = rules_on(&outside, &spec, &["10.244.0.2"], "n1");
+        world.apply(&desired.set_rules("ns/web", local));
+        assert_eq!(world.ask("b", "10.244.0.1:30080"), names(&["a"]));
+    });
 }
 
 /// CVE-2020-8558: host ports on 127.0.0.1 set `route_localnet` on the bridge.
 #[test]
 fn packet_of_a_pod_to_the_loopback_address_of_the_node_is_dropped() {
-    let Some(world) = world() else { return };
-    let (node, pod) = (world.name("node"), world.name("a"));
-    sh(&format!(
-        "ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/ipv4/conf/br0/route_localnet'
-         ip -n {pod} route flush table local dev lo
-         ip -n {pod} route add 127.0.0.1/32 via 10.244.0.1 dev eth0 src 10.244.0.2"
-    ))
+    with_each_mode(|world, _| {
+        let (node, pod) = (world.name("node"), world.name("a"));
+        sh(&format!(
+            "ip netns exec {node} sh -c 'echo 1 > /proc/sys/net/ipv4/conf/br0/route_localnet'
+             ip -n {pod} route flush table local dev lo
+             ip -n {pod} route add 127.0.0.1/32 via 10.244.0.1 dev eth0 src 10.244.0.2"
+        ))
+        .unwrap();
+        // After the rules of both modes.
+        world.nft("table ip probe { chain input { type filter hook input priority 10; udp dport 9099 counter; }; }\n");
+        let read = || {
+            let counter = sh(&format!("ip netns exec {node} nft list table ip probe"));
+            let text = counter.unwrap();
+            text.split("packets ")
+                .nth(1)
+                .and_then(|rest| rest.split(' ').next())
+                .and_then(|n| n.parse::<u32>().ok())
+                .unwrap()
+        };
+        let delivered = |expect: u32| {
+            for from in [&pod, &node] {
+                sh(&format!(
+                    "ip netns exec {from} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'"
+                ))
+                .unwrap();
+            }
+            let began = Instant::now();
+            while read() < expect && began.elapsed() < DEADLINE {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // Time for one more.
+            std::thread::sleep(Duration::from_millis(200));
+            read()
+        };
+        assert_eq!(
+            delivered(2),
+            2,
+            "without rules, the pod's packet and the node's own"
+        );
+        world.install_without_servers(&world.desired(), &options_at(&[]));
+        assert_eq!(delivered(3), 3, "with rules, the node's own only");
+    });
+}
+
+/// Returns a Service with every kind of rule in both families.
+fn rich_service() -> Service {
+    let spec = json!({
+        "type": "LoadBalancer", "clusterIPs": ["10.96.9.9", "fd00::9"],
+        "externalIPs": ["192.0.2.9", "2001:db8::9"], "sessionAffinity": "ClientIP",
+        "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000,
+        "loadBalancerSourceRanges": ["192.0.2.0/24", "fd00::/8"],
+        "ports": [{ "name": "a", "port": 80, "nodePort": 30080 },
+            { "name": "s", "port": 81, "protocol": "SCTP" }, { "name": "u", "port": 53, "protocol": "UDP" }]
+    });
+    let mut service: Service = serde_json::from_value(
+        json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec }),
+    )
     .unwrap();
-    world.nft("table ip probe { chain input { type filter hook input priority 0; udp dport 9099 counter; }; }\n");
-    let delivered = || {
-        sh(&format!(
-            "ip netns exec {pod} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'"
-        ))
-        .unwrap();
-        sh(&format!(
-            "ip netns exec {node} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'"
-        ))
-        .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        let counter = sh(&format!("ip netns exec {node} nft list table ip probe"));
-        let text = counter.unwrap();
-        text.split("packets ")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').next())
-            .and_then(|n| n.parse::<u32>().ok())
-            .unwrap()
+    let ingress = json!([{ "ip": "203.0.113.7" }, { "ip": "2001:db8::7" }]);
+    service.status =
+        serde_json::from_value(json!({ "loadBalancer": { "ingress": ingress } })).unwrap();
+    service
+}
+
+/// Every kind of rule, in both families, is installed, changed and removed again.
+#[test]
+fn iptables_accepts_what_is_generated() {
+    let Ok(world) = World::new(Mode::Iptables) else {
+        return println!("skipped: no namespaces or no iptables");
     };
-    assert_eq!(
-        delivered(),
-        2,
-        "without rules, the pod's packet and the node's own"
-    );
-    world.nft(&build_base_chains(
-        Family::V4,
-        &BaseChainOptions {
-            masquerade_bit: 14,
-            ..BaseChainOptions::default()
-        },
-    ));
-    assert_eq!(delivered(), 3, "with rules, the node's own only");
+    let service = rich_service();
+    let slice_of = |kind: &str, addresses: &[&str]| -> Arc<EndpointSlice> {
+        let entry = |ip: &&str| json!({ "addresses": [ip], "nodeName": "n1" });
+        let endpoints: Vec<Value> = addresses.iter().map(entry).collect();
+        let tree = json!({ "metadata": {}, "addressType": kind, "endpoints": endpoints,
+            "ports": [{ "name": "a", "port": 80 }, { "name": "s", "port": 81, "protocol": "SCTP" },
+                { "name": "u", "port": 53, "protocol": "UDP" }] });
+        Arc::new(serde_json::from_value(tree).unwrap())
+    };
+    for pods in [None, Some(PodMatch::Prefix("veth".into()))] {
+        let node = LocalNode {
+            families: vec![Family::V4, Family::V6],
+            pod_interface: pods,
+            ..node_by_range()
+        };
+        let build = |v4: &[&str], v6: &[&str]| {
+            let slices = [slice_of("IPv4", v4), slice_of("IPv6", v6)];
+            build_service_rules(&service, &slices, &node)
+        };
+        let mut desired = world.desired();
+        desired.set_rules("ns/web", build(&["10.244.0.5", "10.244.0.6"], &["fd00::5"]));
+        let options = BaseChainOptions {
+            node_port_families: vec![Family::V6],
+            ..options_at(&["10.244.0.1"])
+        };
+        for family in [Family::V4, Family::V6] {
+            for input in world.installation(&desired, &options, family) {
+                world.restore(family, &input);
+            }
+        }
+        for (v4, v6) in [
+            (&["10.244.0.7"][..], &["fd00::5", "fd00::6"][..]),
+            (&[], &[]),
+        ] {
+            let difference = desired.set_rules("ns/web", build(v4, v6));
+            assert_eq!(difference.len(), 2);
+            world.change(&difference);
+        }
+        let listing = world.list();
+        assert!(
+            listing.contains("KUBE-EXTERNAL-SERVICES -d 203.0.113.7/32"),
+            "{listing}"
+        );
+        assert!(!listing.contains("KUBE-SEP-"), "{listing}");
+    }
+    for family in [Family::V4, Family::V6] {
+        world.remove(family);
+    }
+    let left = world.list();
+    // The guard is the kubelet's.
+    let own = left
+        .lines()
+        .filter(|line| line.contains("KUBE-") && !line.contains("KUBE-FIREWALL"));
+    assert_eq!(own.collect::<Vec<_>>(), Vec::<&str>::new());
 }

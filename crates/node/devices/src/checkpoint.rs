@@ -77,9 +77,13 @@ impl Checkpoint {
     }
 }
 
-fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Replaces a file that only its owner can read, on disk before this returns.
+///
+/// # Errors
+/// The folder does not exist, or the disk fails; the old file remains.
+pub fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    // The names of tenants' claims are for the kubelet only.
+    // The names of tenants' objects are for the kubelet only.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&new)?;

@@ -10,6 +10,7 @@ mod error;
 mod plugin;
 mod plugins;
 
+pub use checkpoint::replace_file;
 pub use devices::Devices;
 pub use error::DeviceError;
 pub use plugins::Plugins;

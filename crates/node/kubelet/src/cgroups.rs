@@ -4,7 +4,9 @@
 //! The names are those of upstream's cgroupfs driver, so that pods started by a stock kubelet keep
 //! their cgroups.
 
-use crate::cri_config::resources::{self, PodResources};
+mod settings;
+
+use crate::cri_config::resources::{self, PodResources, PodSetting};
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::Pod;
 use std::fs;
@@ -181,35 +183,24 @@ impl Cgroups {
 
     fn apply_limits(&self, path: &str, limits: PodResources) {
         self.set_cpu(path, limits.shares, limits.quota);
-        let Some(place) = self.controller_path("memory", path) else {
-            return;
-        };
         if limits.memory > 0 {
-            let file = if matches!(self.version, Version::One(_)) {
-                "memory.limit_in_bytes"
-            } else {
-                "memory.max"
-            };
-            write_setting(&place.join(file), &limits.memory.to_string());
+            self.try_setting(path, PodSetting::Memory(limits.memory));
         }
     }
 
     fn set_cpu(&self, path: &str, shares: i64, quota: i64) {
-        let Some(place) = self.controller_path("cpu", path) else {
-            return;
-        };
-        if matches!(self.version, Version::One(_)) {
-            write_setting(&place.join("cpu.shares"), &shares.to_string());
-            if quota > 0 {
-                write_setting(&place.join("cpu.cfs_quota_us"), &quota.to_string());
-            }
-            return;
-        }
-        // Upstream's conversion of 2 to 262,144 shares to the weights 1 to 10,000 of version 2.
-        let weight = 1 + (shares - 2) * 9999 / 262_142;
-        write_setting(&place.join("cpu.weight"), &weight.to_string());
+        self.try_setting(path, PodSetting::Shares(shares));
         if quota > 0 {
-            write_setting(&place.join("cpu.max"), &format!("{quota} 100000"));
+            self.try_setting(path, PodSetting::Quota(quota));
+        }
+    }
+
+    /// Writes a setting; a kernel without the controller is not an error.
+    fn try_setting(&self, path: &str, setting: PodSetting) {
+        if let Some((file, value)) = self.locate_setting(path, setting)
+            && let Err(e) = fs::write(&file, &value)
+        {
+            tracing::debug!(path = %file.display(), value, error = %e, "cgroup setting refused");
         }
     }
 
@@ -243,12 +234,6 @@ impl Cgroups {
                 Some((cpu, memory.saturating_sub(idle)))
             }
         }
-    }
-}
-
-fn write_setting(path: &Path, value: &str) {
-    if let Err(e) = fs::write(path, value) {
-        tracing::debug!(path = %path.display(), value, error = %e, "cgroup setting refused");
     }
 }
 

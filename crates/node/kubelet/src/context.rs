@@ -17,7 +17,7 @@ use node_runtime::v1::{RuntimeHandler, StatusResponse};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, Semaphore};
 
 /// Concurrent container starts. More would only slow each down: shim and runc are bound by the
@@ -48,6 +48,8 @@ pub(crate) struct KubeletContext {
     pub(crate) static_pod_removed: Notify,
     /// Addresses of the node as text.
     pub(crate) ips: Vec<String>,
+    /// File of the server's certificate; unset until the server starts.
+    pub(crate) serving_certificate: OnceLock<PathBuf>,
 }
 
 /// Features of host and runtime that pods may need.

@@ -2,6 +2,7 @@
 //! actions (the plan) and status. No IO and no clock: the time is an argument.
 
 pub(crate) mod action;
+pub(crate) mod allocation;
 pub(crate) mod backoff;
 pub(crate) mod facts;
 pub(crate) mod lifecycle;
@@ -10,6 +11,9 @@ pub(crate) mod phase;
 pub(crate) mod plan;
 pub(crate) mod plan_end;
 pub(crate) mod relist;
+pub(crate) mod resize;
+pub(crate) mod resize_plan;
+pub(crate) mod resource_status;
 pub(crate) mod spec;
 pub(crate) mod state;
 pub(crate) mod status;

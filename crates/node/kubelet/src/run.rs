@@ -22,7 +22,7 @@ use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
@@ -83,9 +83,11 @@ async fn run_kubelet(
             .runtime
             .status()
             .await
-            .context("the runtime does not tell its status")?,
+            .context("the status of the runtime can't be read")?,
     );
     let tls = server_tls(&kubelet.settings)?;
+    // The only place that sets it, so the call can't fail.
+    let _ = kubelet.serving_certificate.set(tls.certificate.clone());
     start_servers(&kubelet, listener, health, tls)?;
     tracing::info!(
         port,
@@ -213,6 +215,7 @@ pub(crate) fn new_context(
         workers,
         features: RwLock::default(),
         static_pod_removed: Notify::new(),
+        serving_certificate: OnceLock::new(),
     }))
 }
 
@@ -267,6 +270,16 @@ fn start_tasks(kubelet: &Arc<KubeletContext>, client: Option<Client>, machine: M
     let pods = client
         .as_ref()
         .map(|client| sources::api::follow_pods(kubelet, client));
+    if let Some(pods) = pods.clone() {
+        let workers = kubelet.workers.clone();
+        let shutdown = kubelet.tasks.shutdown().clone();
+        kubelet.tasks.spawn("pending resizes", async move {
+            let synced = shutdown.run_until_cancelled(pods.wait_until_synced());
+            if synced.await.is_some() {
+                workers.allow_resizes();
+            }
+        });
+    }
     if let (Some(client), true) = (client, kubelet.settings.register) {
         kubelet.tasks.spawn_critical(
             "node status",

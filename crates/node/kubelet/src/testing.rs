@@ -27,14 +27,15 @@ pub(crate) fn settings(root: &Path) -> Settings {
 
 /// Returns a context with these settings; calls of its runtime fail.
 pub(crate) fn context(settings: Settings) -> Arc<KubeletContext> {
-    let runtime = Runtime::new(&format!(
-        "unix://{}",
-        settings.root_dir.join("no.sock").display()
-    ))
-    .unwrap();
+    let socket = settings.root_dir.join("no.sock");
+    context_on(settings, &format!("unix://{}", socket.display()))
+}
+
+/// Returns a context with the runtime at this endpoint.
+pub(crate) fn context_on(settings: Settings, endpoint: &str) -> Arc<KubeletContext> {
     crate::run::new_context(
         settings,
-        runtime,
+        Runtime::new(endpoint).unwrap(),
         &Default::default(),
         None,
         &Tasks::new(CancellationToken::new()),

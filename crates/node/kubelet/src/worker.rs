@@ -7,6 +7,7 @@
 
 mod actions;
 mod admit;
+mod allocation_file;
 pub(crate) mod cleanup;
 mod executor;
 mod health;
@@ -20,6 +21,8 @@ mod probing;
 mod registry;
 mod release;
 mod resize;
+mod resize_job;
+mod resize_queue;
 mod resizes;
 mod runtime_handler;
 mod start;
@@ -27,7 +30,7 @@ mod status_sync;
 mod status_writer;
 mod stop;
 
-pub(crate) use admit::admit_pod;
+pub(crate) use admit::{admit_pod, check_node_support};
 pub(crate) use messages::Message;
 pub(crate) use observe::locate_log;
 #[cfg(test)]

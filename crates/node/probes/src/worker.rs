@@ -105,7 +105,7 @@ mod tests {
         ProbeReport::Failed(String::new())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn readiness_probe_reports_each_change_and_continues() {
         let codes = [0, 0, 1, 0, 1, 1, 1, 0].map(Some);
         let (reports, ended) = run_with(ProbeKind::Readiness, &codes).await;
@@ -122,7 +122,7 @@ mod tests {
         assert!(!ended);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn liveness_probe_ends_when_the_container_must_be_restarted() {
         let (reports, ended) = run_with(ProbeKind::Liveness, &[0, 1, 1].map(Some)).await;
         let expected = [
@@ -135,7 +135,7 @@ mod tests {
         assert!(ended);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn startup_probe_ends_with_its_first_success() {
         let (reports, ended) = run_with(ProbeKind::Startup, &[1, 0].map(Some)).await;
         assert_eq!(reports, [failed(), changed(Health::Healthy)]);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// A runtime that is restarted must not restart the containers.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn check_without_a_result_does_not_count_as_a_failure() {
         let codes = [Some(1), None, None, Some(0)];
         let (reports, _) = run_with(ProbeKind::Liveness, &codes).await;

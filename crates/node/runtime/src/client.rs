@@ -275,6 +275,24 @@ impl Runtime {
         Ok(())
     }
 
+    /// Notifies the runtime of a pod's new size: its own settings, and those of its overhead.
+    pub async fn update_sandbox_resources(
+        &self,
+        id: &str,
+        own: LinuxContainerResources,
+        overhead: LinuxContainerResources,
+    ) -> Result<()> {
+        let request = UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: id.to_owned(),
+            overhead: Some(overhead),
+            resources: Some(own),
+        };
+        self.runtime_service()
+            .update_pod_sandbox_resources(with_timeout(request, TIMEOUT))
+            .await?;
+        Ok(())
+    }
+
     /// Notifies the runtime that a log file was rotated.
     pub async fn reopen_log(&self, id: &str) -> Result<()> {
         let request = ReopenContainerLogRequest {

@@ -41,7 +41,14 @@ impl RuntimeError {
 
     /// Returns whether the runtime does not implement the call.
     pub fn is_unimplemented(&self) -> bool {
-        self.code() == Some(Code::Unimplemented)
+        match self {
+            // containerd 2.2 has a message instead of the code for some calls.
+            RuntimeError::Call { code, message } => {
+                *code == Code::Unimplemented
+                    || (*code == Code::Unknown && message.contains("not implemented"))
+            }
+            RuntimeError::Endpoint { .. } => false,
+        }
     }
 
     /// Returns whether the deadline expired.
@@ -62,6 +69,18 @@ impl From<tonic::Status> for RuntimeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn call_that_containerd_does_not_implement_is_recognized_by_its_message() {
+        for (code, message, expected) in [
+            (Code::Unknown, "not implemented yet", true),
+            (Code::Unknown, "no such sandbox", false),
+            (Code::Internal, "not implemented yet", false),
+        ] {
+            let error = RuntimeError::from(tonic::Status::new(code, message));
+            assert_eq!(error.is_unimplemented(), expected, "{code:?} {message}");
+        }
+    }
 
     #[test]
     fn error_is_classified_by_its_code() {

@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod join;
+mod objects;
 
 use api_bootstrap::CLUSTER_INFO_NAMESPACE;
 use client::{Client, Object};
@@ -14,17 +15,22 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use operator_discovery::Endpoint;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use bootstrap::TOKEN_GROUP;
+pub(crate) use objects::name_dns_slice;
+use objects::{
+    NAMESPACE, POLICY_ROLE, cluster_role, dns_service, endpoint_slice, kubelet_client_binding,
+    policy_role, role_binding,
+};
 
 use crate::control_plane::{ControlPlane, SharedOptions};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::published::{self, ClusterParameters};
 use crate::settings::Settings;
+use crate::token_issuers::choose_published_issuers;
 
-const NAMESPACE: &str = "kube-system";
 const MARKER_TEXT: &str = "The roles and bindings for joining nodes have been created. If this file is removed, \
     `ironclad up` creates them again.\n";
 /// Attempts to change an object that other machines change, too.
@@ -33,8 +39,6 @@ const ATTEMPTS: u32 = 5;
 const DNS_USER: &str = "system:cluster-dns";
 /// The user of kube-proxy's certificate.
 const PROXY_USER: &str = "system:kube-proxy";
-/// The role of the agents of NetworkPolicies, which run in kube-proxy.
-const POLICY_ROLE: &str = "ironclad:network-policy";
 
 /// Creates or updates the objects.
 pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
@@ -54,7 +58,7 @@ pub async fn publish_cluster(client: &Client, settings: &Settings, layout: &Layo
         &kubelet_client_binding(),
     )
     .await?;
-    ensure_object(client.api::<ClusterRole>(), &cluster_role()).await?;
+    ensure_object(client.api::<ClusterRole>(), &cluster_role(settings)).await?;
     ensure_object(
         client.api::<ClusterRoleBinding>(),
         &role_binding("system:cluster-dns", "system:cluster-dns", DNS_USER),
@@ -128,19 +132,93 @@ pub(crate) async fn change_hosts(
     }
 }
 
-/// Returns the shared control plane with what another machine has published since; None if this
-/// machine knows it. `given` are the options of the command, which are newer.
-pub(crate) async fn find_newer_control_plane(
+/// Options of a command, which are newer than what the cluster has published.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GivenOptions<'a> {
+    /// The command has `--authentication-config`.
+    pub(crate) changes_issuers: bool,
+    /// Those of `init`.
+    pub(crate) shared: Option<&'a SharedOptions>,
+    /// Value of `--network-policies-enforced`.
+    pub(crate) network_policies_enforced: Option<bool>,
+}
+
+/// Returns the settings of a shared control plane with what another machine has published since;
+/// None if this machine knows it.
+///
+/// # Errors
+/// The map can't be read. The settings of this machine may be older, so they are not published.
+pub(crate) async fn find_newer_settings(
     client: &Client,
-    known: &ControlPlane,
-    given: Option<&SharedOptions>,
-) -> Option<ControlPlane> {
-    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
-    // Without the map, or with one that an administrator has changed, the settings of this machine
+    known: &Settings,
+    given: GivenOptions<'_>,
+) -> Result<Option<Settings>> {
+    // Without the map, or with one that an administrator has broken, the settings of this machine
     // count.
-    let map = maps.get(published::CLUSTER_CONFIG).await.ok()?;
-    let published = published::read_cluster_config(&map).ok()?;
-    merge_control_plane(known, published, given)
+    let Some(map) = find_cluster_config(client).await? else {
+        return Ok(None);
+    };
+    let mut newer = known.clone();
+    if given.changes_issuers
+        && let Some(replaced) = published::read_issuers(&map)
+    {
+        newer.replaced_issuers = Some(replaced);
+    }
+    if let Ok(published) = published::read_cluster_config(&map)
+        && let Some(merged) = merge_settings(&newer, published, given)
+    {
+        newer = merged;
+    }
+    Ok((newer != *known).then_some(newer))
+}
+
+fn merge_settings(
+    known: &Settings,
+    published: ClusterParameters,
+    given: GivenOptions<'_>,
+) -> Option<Settings> {
+    let mut all = known.clone();
+    if published.is_shared && given.network_policies_enforced.is_none() {
+        all.network_policies_enforced = published.network.policies_enforced;
+    }
+    // Not after a command that ended before it had published its own: removed issuers would be
+    // back.
+    if published.is_shared && known.replaced_issuers.is_none() {
+        all.token_issuers.clone_from(&published.token_issuers);
+    }
+    let shared = all.control_plane.as_ref()?;
+    if let Some(newer) = merge_control_plane(shared, published, given.shared) {
+        all.control_plane = Some(newer);
+    }
+    (all != *known).then_some(all)
+}
+
+/// Returns the names of the settings in which a shared control plane has others.
+pub(crate) fn list_changes(known: &Settings, newer: &Settings) -> Vec<&'static str> {
+    let endpoint = |settings: &Settings| {
+        let shared = settings.control_plane.as_ref();
+        shared.and_then(|shared| shared.endpoint.clone())
+    };
+    let names = |settings: &Settings| {
+        let shared = settings.control_plane.as_ref();
+        shared.map(|shared| shared.extra_sans.clone())
+    };
+    let enforced = |settings: &Settings| settings.network_policies_enforced;
+    [
+        ("endpoint", endpoint(known) != endpoint(newer)),
+        ("names of API servers", names(known) != names(newer)),
+        (
+            "issuers of tokens",
+            known.token_issuers != newer.token_issuers,
+        ),
+        (
+            "enforcement of NetworkPolicies",
+            enforced(known) != enforced(newer),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_changed)| is_changed.then_some(name))
+    .collect()
 }
 
 fn merge_control_plane(
@@ -257,14 +335,23 @@ async fn publish_cluster_config(
             Some(known) => merge_hosts(hosts.to_vec(), known),
             None => hosts.to_vec(),
         };
-        let mut tree = published::cluster_config(settings, &all);
+        let issuers = before.as_ref().and_then(published::read_issuers);
+        let issuers = choose_published_issuers(settings, issuers)?;
+        let mut tree = published::cluster_config(settings, &all, &issuers);
+        let is_absent = before.is_none();
         if let Some(version) = before.and_then(|before| before.metadata.resource_version) {
-            // Without it, names that another machine adds in the meantime would be lost.
+            // Without it, what another machine writes in the meantime would be lost.
             tree["metadata"]["resourceVersion"] = version.into();
         }
-        match ensure_object(maps(), &tree).await {
+        let written = match is_absent && settings.control_plane.is_some() {
+            // For the same reason, no change of a map that another machine creates.
+            true => create_object(&maps(), &tree).await,
+            false => ensure_object(maps(), &tree).await,
+        };
+        match written {
             Err(Error::Api { cause, .. })
-                if cause.is_conflict() && attempts.next() != Some(ATTEMPTS) => {}
+                if (cause.is_conflict() || cause.is_already_exists())
+                    && attempts.next() != Some(ATTEMPTS) => {}
             done => return done,
         }
     }
@@ -354,12 +441,17 @@ pub(crate) async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Valu
 
 /// Creates the object unless there is one of its name.
 async fn create_unless_present<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
-    match api.create(&decode_object::<K>(desired)?).await {
-        Err(error) if error.is_already_exists() => Ok(()),
-        done => done
-            .map(drop)
-            .map_err(|cause| describe_failure(&api, desired, cause)),
+    match create_object(&api, desired).await {
+        Err(Error::Api { cause, .. }) if cause.is_already_exists() => Ok(()),
+        done => done,
     }
+}
+
+async fn create_object<K: Object>(api: &client::Api<K>, desired: &Value) -> Result<()> {
+    let created = api.create(&decode_object::<K>(desired)?).await;
+    created
+        .map(drop)
+        .map_err(|cause| describe_failure(api, desired, cause))
 }
 
 fn decode_object<K: Object>(desired: &Value) -> Result<K> {
@@ -385,269 +477,5 @@ fn describe_failure<K: Object>(
     }
 }
 
-fn cluster_role() -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": "system:cluster-dns" },
-        "rules": [
-            { "apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"] },
-            { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
-        ],
-    })
-}
-
-/// Returns the rights of the agents of NetworkPolicies, in addition to those that upstream's policy
-/// gives kube-proxy.
-fn policy_role() -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": POLICY_ROLE },
-        "rules": [
-            { "apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"] },
-            { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"] },
-        ],
-    })
-}
-
-/// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the
-/// binding to the issuer of the certificate.
-fn kubelet_client_binding() -> Value {
-    role_binding(
-        "ironclad:apiserver-kubelet-client",
-        "system:kubelet-api-admin",
-        operator_pki::KUBELET_CLIENT,
-    )
-}
-
-fn role_binding(name: &str, role: &str, user: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": { "name": name },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
-    })
-}
-
-fn dns_service(settings: &Settings) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "kube-dns",
-            "namespace": NAMESPACE,
-            "labels": {
-                // The labels of kubeadm, by which monitoring finds cluster DNS.
-                "k8s-app": "kube-dns",
-                "kubernetes.io/cluster-service": "true",
-                "kubernetes.io/name": "CoreDNS",
-            },
-        },
-        "spec": {
-            "clusterIP": settings.dns_service_address(),
-            "selector": { "k8s-app": "kube-dns" },
-            "ports": [
-                // The target port is that of a CoreDNS Deployment; the static slice has the port on
-                // the node.
-                { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53 },
-                { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53 },
-            ],
-        },
-    })
-}
-
-/// Returns the name of the EndpointSlice of the DNS server on this machine.
-pub(crate) fn name_dns_slice(settings: &Settings) -> String {
-    match settings.joined_control_plane() {
-        None => "kube-dns-node".to_owned(),
-        Some(_) => format!("kube-dns-node-{}", settings.node_name),
-    }
-}
-
-fn endpoint_slice(settings: &Settings) -> Value {
-    let address = settings.dns_listen_address();
-    json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": name_dns_slice(settings),
-            "namespace": NAMESPACE,
-            "labels": {
-                "kubernetes.io/service-name": "kube-dns",
-                // The EndpointSlice controller leaves slices of other managers alone.
-                "endpointslice.kubernetes.io/managed-by": "ironclad",
-            },
-        },
-        "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{
-            "addresses": [address],
-            // Static, except that other machines of a shared control plane change it for a lost one
-            // (`api_proxy/dns_endpoints.rs`).
-            "conditions": { "ready": true, "serving": true, "terminating": false },
-            "nodeName": settings.node_name,
-        }],
-        "ports": [
-            { "name": "dns", "port": settings.ports.dns, "protocol": "UDP" },
-            { "name": "dns-tcp", "port": settings.ports.dns, "protocol": "TCP" },
-        ],
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn dns_service_leads_to_the_server_on_the_node() {
-        let settings = Settings::example();
-        let service = dns_service(&settings);
-        assert_eq!(service["spec"]["clusterIP"], "10.96.0.10");
-        let slice = endpoint_slice(&settings);
-        assert_eq!(
-            slice["metadata"]["labels"]["kubernetes.io/service-name"],
-            "kube-dns"
-        );
-        assert_eq!(slice["endpoints"][0]["addresses"], json!(["10.244.0.1"]));
-        let ports = slice["ports"].as_array().unwrap();
-        assert!(ports.iter().all(|port| port["port"] == 10053), "{ports:?}");
-        // kube-proxy matches ports of a slice by name and protocol.
-        let key = |port: &Value| (port["name"].clone(), port["protocol"].clone());
-        let of_service: Vec<_> = service["spec"]["ports"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(key)
-            .collect();
-        assert_eq!(ports.iter().map(key).collect::<Vec<_>>(), of_service);
-    }
-
-    #[test]
-    fn what_init_published_on_another_machine_is_adopted() {
-        let published = |is_shared, endpoint: Option<&str>, sans: &[&str]| {
-            let settings = Settings::example();
-            ClusterParameters {
-                pods: settings.pod_cidr,
-                services: settings.service_cidr,
-                domain: settings.domain,
-                enforces_policies: true,
-                load_balancer_pool: None,
-                is_shared,
-                endpoint: endpoint.map(str::to_owned),
-                extra_sans: sans.iter().map(|&name| name.to_owned()).collect(),
-            }
-        };
-        let known = Settings::example_shared().control_plane.unwrap();
-        let merge = |published, given: Option<SharedOptions>| {
-            merge_control_plane(&known, published, given.as_ref())
-                .map(|all| (all.endpoint.unwrap_or_default(), all.extra_sans.join(",")))
-        };
-        let pair = |endpoint: &str, names: &str| Some((endpoint.to_owned(), names.to_owned()));
-        assert_eq!(merge(published(true, None, &[]), None), None);
-        // `init` on a cluster that `up` made.
-        assert_eq!(merge(published(false, Some("a:1"), &["b"]), None), None);
-        let new = || published(true, Some("a:1"), &["b"]);
-        assert_eq!(merge(new(), None), pair("a:1", "b"));
-        assert_eq!(
-            merge(new(), Some(SharedOptions::default())),
-            pair("a:1", "b")
-        );
-        let given = SharedOptions {
-            endpoint: Some("c:1".into()),
-            extra_sans: Vec::new(),
-        };
-        // The command has stored its options already.
-        assert_eq!(merge(new(), Some(given)), pair("", "b"));
-        let invalid = published(true, Some("a"), &[]);
-        assert_eq!(merge(invalid, None), None);
-    }
-
-    #[test]
-    fn rights_are_not_granted_again_by_a_machine_that_joined() {
-        let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(dir.path(), false);
-        record_granted_rights(&layout).unwrap();
-        assert!(layout.bootstrap_marker().exists() && layout.join_marker().exists());
-    }
-
-    /// Serves these responses, one a connection; returns the methods of the requests.
-    async fn serve(listener: tokio::net::TcpListener, responses: &[(&str, Value)]) -> Vec<String> {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut methods = Vec::new();
-        for (status, body) in responses {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = vec![0; 65536];
-            let read = stream.read(&mut request).await.unwrap();
-            let head = String::from_utf8_lossy(&request[..read]).into_owned();
-            methods.extend(head.split(' ').next().map(str::to_owned));
-            let body = body.to_string();
-            let reply = format!(
-                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            stream.write_all(reply.as_bytes()).await.unwrap();
-            let _ = stream.shutdown().await;
-        }
-        methods
-    }
-
-    async fn connect_listener() -> (tokio::net::TcpListener, Client) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = format!("http://{}", listener.local_addr().unwrap());
-        (listener, Client::new(client::Config::builder(&server)))
-    }
-
-    fn failure(code: u16, reason: &str) -> Value {
-        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code})
-    }
-
-    /// The list of this machine alone would replace the names of the other API servers.
-    #[tokio::test]
-    async fn published_hosts_are_not_replaced_if_they_cannot_be_read() {
-        let settings = Settings::example_shared();
-        let (listener, client) = connect_listener().await;
-        let responses = [("403 Forbidden", failure(403, "Forbidden"))];
-        let hosts = ["cp2".to_owned()];
-        let published = publish_cluster_config(&client, &settings, &hosts);
-        let (published, methods) = tokio::join!(published, serve(listener, &responses));
-        let error = published.unwrap_err().to_string();
-        assert!(error.contains("kubeadm-config"), "{error}");
-        assert_eq!(methods, ["GET"]);
-    }
-
-    /// Two machines print a certificate key each, and the Secret has the keys of the last one that
-    /// was printed.
-    #[tokio::test]
-    async fn object_that_another_machine_creates_meanwhile_is_changed() {
-        let (listener, client) = connect_listener().await;
-        let desired = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "c", "namespace": "kube-system"},
-        });
-        let responses = [
-            ("404 Not Found", failure(404, "NotFound")),
-            ("409 Conflict", failure(409, "AlreadyExists")),
-            ("200 OK", desired.clone()),
-        ];
-        let ensured = ensure_object(client.namespaced::<ConfigMap>("kube-system"), &desired);
-        let (ensured, methods) = tokio::join!(ensured, serve(listener, &responses));
-        ensured.unwrap();
-        assert_eq!(methods, ["PATCH", "POST", "PATCH"]);
-    }
-
-    #[test]
-    fn dns_server_and_policy_agents_may_only_read() {
-        let roles = [cluster_role(), policy_role()];
-        for rule in roles
-            .iter()
-            .flat_map(|role| role["rules"].as_array().unwrap())
-        {
-            assert_eq!(rule["verbs"], json!(["list", "watch"]), "{rule}");
-            let resources = rule["resources"].as_array().unwrap();
-            assert!(!resources.contains(&json!("secrets")), "{rule}");
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 //! components survive the loss of any of them. TLS passes through it: it sees no request and has no
 //! key.
 
+mod admin_servers;
 mod choose;
 mod dns_endpoints;
 mod follow;
@@ -57,8 +58,11 @@ pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Resu
         limit,
     ));
     tasks.spawn(health::check_servers(servers.clone(), layout.clone()));
-    // A worker lacks the administrator's credentials with which the slices are changed.
+    // A worker lacks the administrator's credentials, with which the slices are changed and the
+    // Nodes are read.
     if settings.control_plane.is_some() {
+        let (copy, root) = (settings.clone(), layout.clone());
+        tasks.spawn(admin_servers::follow_machines(copy, root));
         let (servers, settings) = (servers.clone(), settings.clone());
         tasks.spawn(dns_endpoints::follow_machines(
             servers,

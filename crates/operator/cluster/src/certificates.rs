@@ -8,19 +8,17 @@ use jiff::Timestamp;
 use operator_pki::{Renewal, list_leaf_names, summarize_certificate};
 use serde::Serialize;
 
-use crate::cluster_files::{certificate_names, write_files, write_plan};
+use crate::cluster_files::{certificate_names, write_credentials};
 use crate::command_lock::lock_existing;
 use crate::error::{Error, Result};
+use crate::kubelet_renewal::list_kubelet_files;
 use crate::layout::Layout;
 use crate::settings::Settings;
-use crate::systemd;
 use crate::upgrade_state::reject_unfinished_upgrade;
 
 /// Days before the expiration from which on there are warnings. Renewals come long before.
 const WARN_BEFORE_DAYS: i64 = 30;
 const DAY: i64 = 24 * 60 * 60;
-/// The kubelet's certificate of a machine that joined, the newest of several.
-const KUBELET_FILE: &str = "kubelet-client-current.pem";
 
 /// The process that renews a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -71,7 +69,7 @@ impl CertificateFile {
                 "the supervisor should have renewed it; see its log, or run `ironclad certs renew`"
             }
             (Some(Renewer::Kubelet), _) => {
-                "the kubelet should have renewed it; see its log, or run `ironclad join` with a token"
+                "the kubelet should have renewed it; see its log and run `ironclad certs renew`, or `ironclad join` with a token if it has expired"
             }
             (None, true) => {
                 "certificates of CAs are not renewed; see docs/operations/certificates.md"
@@ -133,7 +131,7 @@ fn read_certificate(
         .to_string();
     let renewed_by = match name.strip_suffix(".crt") {
         Some(leaf) => used.contains(leaf).then_some(Renewer::Supervisor),
-        // Of the files that are found, only the kubelet's has another ending.
+        // Of the files that are found, only the kubelet's have another ending.
         None => Some(Renewer::Kubelet),
     };
     Ok(CertificateFile {
@@ -146,9 +144,12 @@ fn read_certificate(
     })
 }
 
-/// Renews all leaf certificates. Returns their names, and whether a supervisor restarts the
-/// components that use them.
-pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
+/// Renews leaf certificates: those with these names, or all if none is named, and those that are
+/// due. Returns the names of the written ones. Running components follow their files.
+///
+/// # Errors
+/// No component uses a certificate of a given name, or the files can't be written.
+pub fn renew_certificates(data_dir: &Path, names: &[String]) -> Result<Vec<String>> {
     let _lock = lock_existing(data_dir)?;
     let settings = Settings::load_existing(data_dir)?;
     if let Some(membership) = &settings.membership {
@@ -159,10 +160,27 @@ pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
     }
     let layout = Layout::for_settings(&settings);
     reject_unfinished_upgrade(&layout)?;
-    let written = write_files(&settings, &layout, Renewal::All)?;
-    // The stamps of the plan include the certificates, so the supervisor restarts what uses them.
-    write_plan(&settings, &layout)?;
-    Ok((written, systemd::notify_supervisor(&layout)?))
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| leaf_name(name).to_owned())
+        .collect();
+    let known = list_leaf_names(&certificate_names(&settings));
+    if let Some(name) = names.iter().find(|name| !known.contains(name)) {
+        return Err(Error::Refused(format!(
+            "{name} is not a certificate that is renewed; those are: {}",
+            known.join(", ")
+        )));
+    }
+    let renewal = match names.is_empty() {
+        true => Renewal::All,
+        false => Renewal::Named(&names),
+    };
+    write_credentials(&settings, &layout, renewal)
+}
+
+/// Returns the name of a certificate without the ending with which `certs list` shows it.
+fn leaf_name(name: &str) -> &str {
+    name.strip_suffix(".crt").unwrap_or(name)
 }
 
 /// Logs a warning for each certificate whose expiration is near.
@@ -188,7 +206,7 @@ fn find_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         if path.is_dir() {
             find_files(&path, found)?;
         } else if path.extension().is_some_and(|extension| extension == "crt")
-            || path.ends_with(KUBELET_FILE)
+            || list_kubelet_files().any(|name| path.ends_with(name))
         {
             found.push(path);
         }
@@ -252,7 +270,7 @@ mod tests {
         settings.data_dir = dir.path().to_owned();
         settings.save().unwrap();
         let layout = Layout::for_settings(&settings);
-        write_files(&settings, &layout, Renewal::Due).unwrap();
+        write_credentials(&settings, &layout, Renewal::Due).unwrap();
         let old = layout.pki().join("kubelet-former.crt");
         fs::copy(layout.pki().join("dns.crt"), &old).unwrap();
         let all = list_certificates(dir.path()).unwrap();
@@ -277,5 +295,36 @@ mod tests {
             error.contains("kubelet-former.crt has no certificate"),
             "{error}"
         );
+    }
+    #[test]
+    fn named_certificates_are_renewed_and_unknown_names_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings::example();
+        settings.data_dir = dir.path().to_owned();
+        settings.save().unwrap();
+        let layout = Layout::for_settings(&settings);
+        let renew = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            renew_certificates(dir.path(), &names)
+        };
+        assert!(renew(&[]).unwrap().len() > 10, "all, and the keys");
+        let read = |name: &str| fs::read(layout.pki().join(name)).unwrap();
+        let before = (
+            read("scheduler.crt"),
+            read("etcd/peer.crt"),
+            read("dns.crt"),
+        );
+        let renewed = renew(&["scheduler.crt", "etcd/peer"]).unwrap();
+        assert_eq!(renewed, ["etcd/peer", "scheduler"]);
+        assert_ne!(read("scheduler.crt"), before.0);
+        assert_ne!(read("etcd/peer.crt"), before.1);
+        assert_eq!(read("dns.crt"), before.2);
+        for name in ["ca", "etcd/ca.crt", "sa", "kubelet-former", "../scheduler"] {
+            let refused = renew(&[name]).unwrap_err().to_string();
+            assert!(
+                refused.contains("is not a certificate that is renewed"),
+                "{refused}"
+            );
+        }
     }
 }

@@ -1,20 +1,24 @@
 //! Checks before anything is started. Each failed check is one sentence with its remedy.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::Path;
-use std::time::{Duration, Instant};
+mod ports;
 
-use crate::bridges::find_other_cluster;
-use crate::cni_plugin::CniPlugin;
+use std::net::UdpSocket;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use crate::addresses::node_prefix_length;
+use crate::cni_plugin::{CniBackend, CniPlugin};
 use crate::command::find_program;
 use crate::configs::cni_plugins;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::plan::{API_PROXY, Plan};
-use crate::process::Record;
+use crate::other_clusters::find_other_cluster;
 use crate::restore_state::reject_unfinished_restore;
 use crate::settings::{Runtime, Settings};
-use crate::supervisor_record::running_supervisor;
+use ports::check_ports;
+#[cfg(test)]
+pub(crate) use ports::wait_until_port_free;
 
 /// Programs that a real node needs, with their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -59,16 +63,22 @@ pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
         None => &BINARIES,
     };
     check_binaries(&settings.bin_dir, needed)?;
+    if settings.node_dns.is_some() {
+        check_binaries(&settings.bin_dir, &["cluster-dns"])?;
+    }
     if settings.has_api_proxy() {
         check_binaries(&settings.bin_dir, &["ironclad"])?;
     }
-    if settings.runtime == Runtime::Own && settings.cni == CniPlugin::Ironclad {
+    if settings.has_network_agent() {
         check_binaries(&settings.bin_dir, &["ironclad-cni"])?;
     }
     if settings.runs_pods() {
         check_programs(settings)?;
         check_kernel()?;
-        check_only_cluster(&settings.bridge())?;
+        if settings.has_network_agent() && settings.cni_backend == CniBackend::Wireguard {
+            check_wireguard()?;
+        }
+        check_only_cluster(settings)?;
     }
     check_ranges(settings)?;
     check_nodes(settings)?;
@@ -184,45 +194,118 @@ fn check_kernel() -> Result<()> {
     })
 }
 
+/// Rejects a kernel that can't encrypt packets between nodes. A device in a namespace of its own
+/// loads the module, too, and disappears with the command.
+fn check_wireguard() -> Result<()> {
+    let probe = ["--net", "ip", "link", "add", "probe", "type", "wireguard"];
+    let probed = crate::command::run_command("unshare", &probe);
+    probed
+        .map(drop)
+        .or_else(|error| reject(describe_no_wireguard(&error.to_string())))
+}
+
+/// Returns the message for a failed check of WireGuard.
+fn describe_no_wireguard(error: &str) -> String {
+    // EOPNOTSUPP, as iproute2 shows it without and with the kernel's own text.
+    let is_unsupported = ["Operation not supported", "Unknown device type"]
+        .iter()
+        .any(|text| error.contains(text));
+    match is_unsupported {
+        true => format!(
+            "--cni-backend wireguard needs WireGuard in the kernel ({error}); load it with `modprobe wireguard`, install \
+             a kernel that has it (Linux 5.6 or later with CONFIG_WIREGUARD), or choose another backend on all machines"
+        ),
+        false => format!(
+            "--cni-backend wireguard: the check that the kernel has WireGuard failed ({error}); it adds a device in a network \
+             namespace of its own, which needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)"
+        ),
+    }
+}
+
 /// Rejects a second real cluster in this network namespace: both would share the addresses of pods
 /// and kube-proxy's tables.
-fn check_only_cluster(own: &str) -> Result<()> {
+fn check_only_cluster(own: &Settings) -> Result<()> {
     match find_other_cluster(own)? {
         None => Ok(()),
-        Some(bridge) => reject(format!(
-            "another cluster's pod network ({bridge}) is on this machine, and the two would get in each other's way; remove that \
-             cluster with `ironclad down --purge --data-dir DIR` (if it is gone already: `ip link delete {bridge}`), use \
-             --simulated, or start this one in a network namespace of its own"
+        Some(trace) => reject(format!(
+            "another cluster's pod network ({trace}) is on this machine, and the two would get in each other's way; remove that \
+             cluster with `ironclad down --purge --data-dir DIR` (if it is gone already: `{}`), use \
+             --simulated, or start this one in a network namespace of its own",
+            trace.removal()
         )),
     }
 }
 
 fn check_ranges(settings: &Settings) -> Result<()> {
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
-    if pods.contains(&services) || services.contains(&pods) {
+    if pods.iter().any(|range| services.overlap(range)) {
         return reject(format!(
             "the ranges of pods ({pods}) and Services ({services}) overlap; choose others"
         ));
     }
-    // The tenth address is that of the DNS Service.
-    if services.prefix_len() > 28 {
+    if pods.families() != services.families() {
         return reject(format!(
-            "the range of Services {services} is too small; give one of /28 or larger"
+            "the ranges of pods ({pods}) and Services ({services}) have other families, or another order; the first one is \
+             that of the primary family in both"
         ));
     }
+    for range in services.iter() {
+        let host_bits = range.max_prefix_len() - range.prefix_len();
+        // The tenth address is that of the DNS Service.
+        if host_bits < 4 {
+            return reject(format!(
+                "the range of Services {range} is too small; give one of /28 or larger, of IPv6 /124"
+            ));
+        }
+        // The API server refuses more, as upstream's.
+        if range.addr().is_ipv6() && host_bits > 20 {
+            return reject(format!(
+                "the range of Services {range} is too large; give one of /108 or smaller"
+            ));
+        }
+    }
+    for range in pods.iter() {
+        check_pod_range(range)?;
+    }
+    check_node_addresses(settings)
+}
+
+fn check_pod_range(range: IpNet) -> Result<()> {
     // The addresses of the network, the bridge, one pod, and the broadcast: host-local refuses
     // less.
-    if pods.prefix_len() > 30 {
+    if range.max_prefix_len() - range.prefix_len() < 2 {
         return reject(format!(
-            "the range of pods {pods} has no room for a pod; give a larger one with --pod-cidr, such as a /24"
+            "the range of pods {range} has no room for a pod; give a larger one with --pod-cidr, such as a /24"
         ));
     }
-    if let IpAddr::V4(address) = settings.node_address
-        && (pods.contains(&address) || services.contains(&address))
-    {
+    // The controller manager keeps one bit for each node.
+    if node_prefix_length(range) - range.prefix_len() > 16 {
         return reject(format!(
-            "the node's address {address} lies in {pods} or {services}; choose other ranges"
+            "the range of pods {range} is too large: nodes have a /{}, and more than 2^16 would fit; give a smaller one",
+            node_prefix_length(range)
         ));
+    }
+    Ok(())
+}
+
+fn check_node_addresses(settings: &Settings) -> Result<()> {
+    let (pods, services) = (settings.pod_cidr, settings.service_cidr);
+    let families = pods.families();
+    let addresses = settings
+        .node_addresses()
+        .zip(families.iter().map(Some).chain([None]));
+    for (address, is_v4) in addresses {
+        if pods.contains(address) || services.contains(address) {
+            return reject(format!(
+                "the node's address {address} lies in {pods} or {services}; choose other ranges"
+            ));
+        }
+        if settings.runs_pods() && is_v4 != Some(&address.is_ipv4()) {
+            return reject(format!(
+                "the node's address {address} is of another family than the ranges of pods ({pods}) in this place; \
+                 --node-ip has one address of each family, in their order"
+            ));
+        }
     }
     Ok(())
 }
@@ -238,138 +321,34 @@ fn check_nodes(settings: &Settings) -> Result<()> {
             "--runtime-endpoint names the runtime of one node; leave it out, or leave out --nodes",
         );
     }
-    let bits = settings.node_prefix_length() - settings.pod_cidr.prefix_len();
-    if 1u32
-        .checked_shl(u32::from(bits))
-        .is_some_and(|ranges| ranges < count)
-    {
+    if settings.has_foreign_network() {
+        // The nodes would share the directories of the network's plugins and configurations.
+        return reject(
+            "with --cni none each node is a machine; leave out --nodes, and add machines with `ironclad join`",
+        );
+    }
+    let is_small = |range: &IpNet| {
+        let bits = node_prefix_length(*range) - range.prefix_len();
+        1u32.checked_shl(u32::from(bits))
+            .is_some_and(|ranges| ranges < count)
+    };
+    if let Some(range) = settings.pod_cidr.iter().find(is_small) {
         return reject(format!(
-            "{} is too small for {count} nodes with a /{} each; give a larger range with --pod-cidr",
-            settings.pod_cidr,
-            settings.node_prefix_length()
+            "{range} is too small for {count} nodes with a /{} each; give a larger range with --pod-cidr",
+            node_prefix_length(range)
         ));
     }
-    let overlaps = settings.node_network.is_some_and(|nodes| {
+    let overlaps = settings.link_ranges().into_iter().any(|nodes| {
         [settings.pod_cidr, settings.service_cidr]
             .iter()
-            .any(|range| range.contains(&nodes) || nodes.contains(range))
+            .any(|ranges| ranges.overlap(nodes))
     });
     if overlaps {
         return reject(
-            "the ranges of pods or Services overlap 198.18.0.0/15, which the link between the nodes uses; choose others",
+            "the ranges of pods or Services overlap 198.18.0.0/15 or fdc6:1200::/31, which the link between the nodes uses; choose others",
         );
     }
     Ok(())
-}
-
-/// A port that must be free, and the flag that chooses another one.
-struct NeededPort {
-    component: &'static str,
-    port: u16,
-    flag: Option<&'static str>,
-}
-
-/// Checks that the ports are free, unless this cluster is already running: a repeated `up` must not
-/// complain about its own components. The proxy to the API servers is one that a running cluster
-/// may not have yet.
-fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
-    let mut needed = Vec::new();
-    if !runs_components(layout) {
-        needed.extend(list_component_ports(settings));
-    }
-    if settings.has_api_proxy() && !has_proxy_port(layout) {
-        needed.push(NeededPort {
-            component: "the proxy to the API servers",
-            port: settings.ports.api_proxy,
-            flag: None,
-        });
-    }
-    match needed
-        .iter()
-        .find(|needed| !wait_until_port_free(needed.port))
-    {
-        Some(used) => reject(describe_used_port(used)),
-        None => Ok(()),
-    }
-}
-
-fn list_component_ports(settings: &Settings) -> Vec<NeededPort> {
-    let ports = match settings.membership {
-        Some(_) => settings.ports.of_node().to_vec(),
-        None => settings.ports.all().to_vec(),
-    };
-    // Machines reach each other's control plane at the default ports.
-    let is_fixed = settings.control_plane.is_some();
-    let ports = ports.into_iter().map(|(component, port, flag)| NeededPort {
-        component,
-        port,
-        flag: (!is_fixed).then_some(flag),
-    });
-    ports.collect()
-}
-
-fn describe_used_port(used: &NeededPort) -> String {
-    let NeededPort {
-        component, port, ..
-    } = used;
-    let other = match used.flag {
-        Some(flag) => format!(", or choose other ports with {flag}"),
-        None => String::new(),
-    };
-    format!(
-        "port {port} for {component} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it){other}"
-    )
-}
-
-/// Returns whether the cluster runs. A live supervisor counts, because it may be starting a
-/// component whose record can't be read yet.
-fn runs_components(layout: &Layout) -> bool {
-    let components = [
-        "kvstore",
-        "kube-apiserver",
-        "kubelet",
-        "kube-proxy",
-        "kube-scheduler",
-        "kube-controller-manager",
-        "cluster-dns",
-        API_PROXY,
-    ];
-    components.iter().any(|name| is_running(layout, name)) || running_supervisor(layout).is_some()
-}
-
-fn is_running(layout: &Layout, name: &str) -> bool {
-    Record::load(&layout.record(name)).is_some_and(|record| record.is_alive())
-}
-
-/// Returns whether this cluster has the port of the proxy: the proxy runs, or its supervisor keeps
-/// the socket.
-fn has_proxy_port(layout: &Layout) -> bool {
-    let is_planned = || {
-        let plan = Plan::load(layout).unwrap_or_default();
-        plan.processes
-            .iter()
-            .any(|process| process.name == API_PROXY)
-    };
-    is_running(layout, API_PROXY) || (running_supervisor(layout).is_some() && is_planned())
-}
-
-/// Waits for a port to become free: a process that was just killed counts as dead, but its last
-/// thread still has to close it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "before the start of the cluster, nothing else runs"
-)]
-pub(crate) fn wait_until_port_free(port: u16) -> bool {
-    const PORT_TIMEOUT: Duration = Duration::from_millis(1500);
-    const PAUSE: Duration = Duration::from_millis(20);
-    let began = Instant::now();
-    while !is_port_free(port) {
-        if began.elapsed() > PORT_TIMEOUT {
-            return false;
-        }
-        std::thread::sleep(PAUSE);
-    }
-    true
 }
 
 /// Returns a remark if this machine does not have the node's address. It may be that of the machine
@@ -385,32 +364,34 @@ pub fn remark_on_address(settings: &Settings) -> Option<String> {
     })
 }
 
-/// Returns whether a port is free.
-#[must_use]
-pub fn is_port_free(port: u16) -> bool {
-    // Components listen on loopback or on all addresses; the port must be free for both.
-    [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
-        .iter()
-        .all(|address| TcpListener::bind(SocketAddr::from((*address, port))).is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::bridges::other_bridge;
 
     #[test]
-    fn another_cluster_is_known_by_its_bridge() {
-        let listing =
-            "docker0 DOWN 02:42:8a:5d:1c:0e <NO-CARRIER>\nironclad0 UP 5e:00:00:00:00:01 <UP>\n";
-        assert_eq!(other_bridge(listing, "ironclad0"), None);
-        assert_eq!(other_bridge(listing, "ic-c7eb7fcd"), Some("ironclad0"));
-        assert_eq!(
-            other_bridge("ic-c7eb7fcd UP\nicicle UP\n", "ic-00000000"),
-            Some("ic-c7eb7fcd")
-        );
-        assert_eq!(other_bridge("", "ironclad0"), None);
+    fn failed_check_of_wireguard_blames_the_kernel_only_if_it_has_none() {
+        for (error, expected) in [
+            (
+                "`unshare --net ip` failed: Error: Unknown device type.",
+                "needs WireGuard in the kernel",
+            ),
+            (
+                "RTNETLINK answers: Operation not supported",
+                "needs WireGuard in the kernel",
+            ),
+            (
+                "unshare: unshare failed: Operation not permitted",
+                "needs root",
+            ),
+            ("No such file or directory", "the check"),
+        ] {
+            let message = describe_no_wireguard(error);
+            assert!(
+                message.contains(expected) && message.contains(error),
+                "{message}"
+            );
+        }
     }
 
     /// `down --purge` removes the whole directory.
@@ -453,6 +434,31 @@ mod tests {
             ("10.244.0.0/32", "10.96.0.0/16", "192.0.2.2", false),
             ("10.244.0.0/16", "10.96.0.0/16", "10.244.1.1", false),
             ("10.244.0.0/16", "10.96.0.0/16", "10.96.1.1", false),
+            ("10.244.0.0/16", "10.0.0.0/8", "192.0.2.2", false),
+            ("10.244.0.0/16", "10.96.0.0/16", "2001:db8::2", false),
+            ("fd00::/48", "fd01::/112", "2001:db8::2", true),
+            ("fd00::/48", "fd01::/112", "192.0.2.2", false),
+            ("fd00::/48", "10.96.0.0/16", "2001:db8::2", false),
+            ("fd00::/40", "fd01::/112", "2001:db8::2", false),
+            ("fd00::/48", "fd01::/64", "2001:db8::2", false),
+            (
+                "fd00::/48,10.244.0.0/16",
+                "fd01::/112,10.96.0.0/16",
+                "2001:db8::2",
+                true,
+            ),
+            (
+                "fd00::/48,10.244.0.0/16",
+                "10.96.0.0/16,fd01::/112",
+                "2001:db8::2",
+                false,
+            ),
+            (
+                "10.244.0.0/16,fd00::/48",
+                "10.96.0.0/16,fd00::/112",
+                "192.0.2.2",
+                false,
+            ),
         ] {
             let settings = Settings {
                 pod_cidr: pods.parse().unwrap(),
@@ -516,57 +522,5 @@ mod tests {
         }
         check_binaries(dir.path(), NODE_BINARIES).unwrap();
         assert!(check_binaries(dir.path(), &BINARIES).is_err());
-    }
-
-    fn write_own_record(layout: &Layout, name: &str) {
-        use crate::process::{read_boot_id, read_start_time};
-        let pid = i32::try_from(std::process::id()).unwrap();
-        let record = Record {
-            pid,
-            start: read_start_time(pid).unwrap(),
-            boot: read_boot_id(),
-            stamp: String::new(),
-            restarts: 0,
-        };
-        let text = serde_json::to_string(&record).unwrap();
-        crate::files::write_file(&layout.record(name), text.as_bytes()).unwrap();
-    }
-
-    /// A pod in the network of the machine may have the port before `ironclad init` makes all
-    /// components use it.
-    #[test]
-    fn port_of_the_proxy_is_checked_unless_it_is_that_of_the_running_proxy() {
-        let thief = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut settings = Settings::example_shared();
-        settings.ports.api_proxy = thief.local_addr().unwrap().port();
-        let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(dir.path(), false);
-        write_own_record(&layout, "kubelet");
-        write_own_record(&layout, crate::supervisor_record::NAME);
-        let save_plan = |settings: &Settings| {
-            let plan = crate::plan::make_plan(settings, &layout);
-            let text = serde_json::to_string(&plan).unwrap();
-            crate::files::write_file(&layout.plan(), text.as_bytes()).unwrap();
-        };
-        save_plan(&Settings::example());
-        let error = check_ports(&settings, &layout).unwrap_err().to_string();
-        assert!(error.contains("the proxy to the API servers"), "{error}");
-        assert!(!error.contains("--pick-ports"), "{error}");
-        check_ports(&Settings::example(), &layout).unwrap();
-        settings.control_plane.as_mut().unwrap().joined = None;
-        save_plan(&settings);
-        check_ports(&settings, &layout).unwrap();
-        save_plan(&Settings::example());
-        write_own_record(&layout, API_PROXY);
-        check_ports(&settings, &layout).unwrap();
-    }
-
-    #[test]
-    fn port_that_is_listened_on_is_not_free() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(!is_port_free(port));
-        drop(listener);
-        assert!(wait_until_port_free(port));
     }
 }

@@ -3,11 +3,13 @@
 use operator_discovery::Endpoint;
 use operator_pki::{Names, NodeName, Pki, Renewal};
 
+use crate::admin_kubeconfig::write_admin_kubeconfig;
+use crate::cni_plugin::CniPlugin;
 use crate::config_file::{ConfigFile, write_configs};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::node::ClusterNode;
-use crate::plan::{Plan, make_plan};
+use crate::plan::{DNS_USER, Plan};
 use crate::settings::{Runtime, Settings};
 use crate::{configs, files};
 
@@ -16,7 +18,7 @@ use crate::{configs, files};
 pub(crate) fn write_files(
     settings: &Settings,
     layout: &Layout,
-    renewal: Renewal,
+    renewal: Renewal<'_>,
 ) -> Result<Vec<String>> {
     let written = write_credentials(settings, layout, renewal)?;
     write_configs(&make_configs(settings, layout))?;
@@ -28,7 +30,7 @@ pub(crate) fn write_files(
 pub(crate) fn write_credentials(
     settings: &Settings,
     layout: &Layout,
-    renewal: Renewal,
+    renewal: Renewal<'_>,
 ) -> Result<Vec<String>> {
     let names = certificate_names(settings);
     let (pki, written) = operator_pki::write_pki(&layout.pki(), &names, renewal)?;
@@ -42,22 +44,35 @@ pub(crate) fn write_credentials(
             "system:kube-controller-manager",
         ),
         ("scheduler", "scheduler", "system:kube-scheduler"),
-        ("dns", "dns", "system:cluster-dns"),
     ] {
         pki.write_kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
     }
-    pki.write_kubeconfig(
-        &layout.admin_kubeconfig(),
-        "admin",
-        "kubernetes-admin",
-        &format_admin_url(settings),
-    )?;
+    write_admin_kubeconfig(settings, layout)?;
     for node in &settings.nodes() {
         let layout = layout.for_node(node.number);
         write_node_kubeconfigs(node, &layout, &pki)?;
+        if node.number == 1 || settings.node_dns.is_some() {
+            write_dns_kubeconfig(settings, node, &layout, &pki)?;
+        }
         create_directories(settings, &layout)?;
     }
     Ok(written)
+}
+
+/// Writes the kubeconfig of the DNS servers on a node, which read a renewed one without root. The
+/// server of the cluster, on the first node, shares it with that of the node.
+fn write_dns_kubeconfig(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+    pki: &Pki,
+) -> Result<()> {
+    let path = layout.kubeconfig("dns");
+    // Without root it keeps its user.
+    let drops_root = settings.runs_pods() && rustix::process::geteuid().is_root();
+    let group = drops_root.then_some(DNS_USER);
+    pki.write_group_kubeconfig(&path, "dns", "system:cluster-dns", &node.server, group)?;
+    Ok(())
 }
 
 /// Returns the configurations of the components of a machine with a control plane.
@@ -65,7 +80,7 @@ pub(crate) fn make_configs(settings: &Settings, layout: &Layout) -> Vec<ConfigFi
     let mut made = vec![
         ConfigFile {
             path: layout.config("authentication.yaml"),
-            content: configs::authentication_config(),
+            content: configs::authentication_config(&settings.token_issuers),
         },
         ConfigFile {
             path: layout.config("audit-policy.yaml"),
@@ -85,21 +100,11 @@ pub(crate) fn make_configs(settings: &Settings, layout: &Layout) -> Vec<ConfigFi
     made
 }
 
-/// Returns the server in the administrator's kubeconfig: people copy the file to other machines, so
-/// it has the address of the load balancer, if there is one.
-fn format_admin_url(settings: &Settings) -> String {
-    let shared = settings.control_plane.as_ref();
-    match shared.and_then(|shared| shared.endpoint.as_ref()) {
-        Some(endpoint) => format!("https://{endpoint}"),
-        None => settings.server_url(),
-    }
-}
-
 /// Returns the names in the certificates of a cluster.
 pub(crate) fn certificate_names(settings: &Settings) -> Names {
     let nodes = settings.nodes().into_iter().map(|node| NodeName {
+        addresses: node.addresses().collect(),
         name: node.name,
-        addresses: vec![node.address],
     });
     // All addresses of the machine: a client on it and a pod see the same certificate.
     let mut extra_dns = vec![settings.node_name.clone()];
@@ -112,10 +117,10 @@ pub(crate) fn certificate_names(settings: &Settings) -> Names {
     }
     Names {
         domain: settings.domain.clone(),
-        service_address: settings.api_service_address().into(),
+        service_address: settings.api_service_address(),
         extra_dns,
         server_addresses,
-        addresses: vec![settings.node_address],
+        addresses: settings.node_addresses().collect(),
         nodes: nodes.collect(),
     }
 }
@@ -180,33 +185,74 @@ pub(crate) fn make_proxy_config(settings: &Settings, layout: &Layout) -> Option<
     })
 }
 
-/// Returns the configuration of a node's pod network. A node without it starts no pods but those in
-/// the node's own network.
+/// Returns the configuration of a node's pod network, unless its agent or the user writes it. A
+/// node without one starts no pods but those in the node's own network.
 pub(crate) fn make_cni_config(
     settings: &Settings,
     node: &ClusterNode,
     layout: &Layout,
 ) -> Option<ConfigFile> {
-    (settings.runtime == Runtime::Own).then(|| ConfigFile {
+    let is_written = settings.runtime == Runtime::Own && settings.cni == CniPlugin::Bridge;
+    is_written.then(|| ConfigFile {
         path: layout.cni_config(),
-        content: configs::cni_config(settings, node, layout),
+        content: configs::bridge_config(settings, node, layout),
     })
 }
 
-/// Writes the plan with the current stamps of programs and files.
-pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
-    save_plan(layout, make_plan(settings, layout))
-}
-
-/// Writes a plan with the current stamps of programs and files.
-pub(crate) fn save_plan(layout: &Layout, mut plan: Plan) -> Result<()> {
+/// Writes a plan with the current stamps of programs and files. Returns it with them.
+pub(crate) fn save_plan(layout: &Layout, mut plan: Plan) -> Result<Plan> {
     // After all files are written: the stamp decides which processes are restarted.
     plan.set_stamps();
-    save_exact_plan(layout, &plan)
+    save_exact_plan(layout, &plan)?;
+    Ok(plan)
 }
 
 /// Writes a plan with the stamps that it has: a process whose files have changed keeps running.
 pub(crate) fn save_exact_plan(layout: &Layout, plan: &Plan) -> Result<()> {
     let text = serde_json::to_string_pretty(plan).unwrap_or_default();
     files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// It drops root, and reads the file again at each new connection.
+    #[test]
+    fn dns_server_of_each_node_has_a_kubeconfig_that_its_group_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let without = Settings {
+            data_dir: dir.path().into(),
+            ..Settings::with_nodes(2)
+        };
+        let second = layout.for_node(2).kubeconfig("dns");
+        write_credentials(&without, &layout, Renewal::Due).unwrap();
+        assert!(!second.exists());
+        let settings = Settings {
+            node_dns: "169.254.20.10".parse().ok(),
+            ..without
+        };
+        write_credentials(&settings, &layout, Renewal::Due).unwrap();
+        for (path, server) in [
+            (layout.kubeconfig("dns"), "https://127.0.0.1:6443"),
+            (second, "https://192.0.2.2:6443"),
+        ] {
+            let config = client::Config::from_kubeconfig(&path).unwrap();
+            assert_eq!(config.server, server);
+            let (meta, is_root) = (
+                path.metadata().unwrap(),
+                rustix::process::geteuid().is_root(),
+            );
+            let expected = if is_root {
+                (DNS_USER, 0o640)
+            } else {
+                (meta.gid(), 0o600)
+            };
+            assert_eq!((meta.gid(), meta.mode() & 0o777), expected);
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! The configuration files of the components, as text. Pure.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use serde_json::{Map, Value};
 
 use crate::cni_plugin::CniPlugin;
@@ -15,6 +16,9 @@ use crate::settings::Settings;
 // Distributions install the plugins in different places.
 const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
+/// Directories in which the pods of other pod networks install their plugins and configurations.
+const FOREIGN_CNI: [&str; 2] = ["/opt/cni/bin", "/etc/cni/net.d"];
+
 /// Returns the directory of the CNI plugins, if they are installed.
 #[must_use]
 pub fn cni_plugins() -> Option<PathBuf> {
@@ -24,15 +28,25 @@ pub fn cni_plugins() -> Option<PathBuf> {
         .find(|folder| folder.join("bridge").is_file())
 }
 
+/// Returns the directories of the plugins and of their configurations.
+fn find_cni_folders(settings: &Settings, layout: &Layout) -> (PathBuf, PathBuf) {
+    match settings.cni {
+        CniPlugin::Bridge => (
+            cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0])),
+            layout.cni_conf(),
+        ),
+        CniPlugin::Ironclad => (layout.cni_bin(), layout.cni_conf()),
+        CniPlugin::None => FOREIGN_CNI.map(PathBuf::from).into(),
+    }
+}
+
 /// Returns containerd's configuration: all paths are the cluster's own, so that another containerd
 /// on the machine is not affected.
 #[must_use]
 pub fn containerd_config(settings: &Settings, layout: &Layout) -> String {
     let root = layout.data().join("containerd");
-    let plugins = match settings.cni {
-        CniPlugin::Bridge => cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0])),
-        CniPlugin::Ironclad => layout.cni_bin(),
-    };
+    let (plugins, conf) = find_cni_folders(settings, layout);
+    let preferred = preferred_family(settings);
     // Stream port 0 picks a free port, because another containerd may use a fixed one.
     // `SystemdCgroup = false` matches the kubelet, which manages cgroups as plain directories.
     // `restrict_oom_score_adj` lets it start where the machine forbids lower scores, as in a
@@ -76,48 +90,34 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{plugins}"
   conf_dir = "{conf}"
+  ip_pref = "{preferred}"
 "#,
         root = root.display(),
         state = layout.run().join("containerd").display(),
         socket = layout.containerd_socket().display(),
         opt = root.join("opt").display(),
         plugins = plugins.display(),
-        conf = layout.cni_conf().display(),
+        conf = conf.display(),
     )
 }
 
-/// Returns the configuration of the pod network. The plugin's masquerading is off, because it would
-/// hide the addresses of pods from one another; the cluster's own table does it.
+/// Returns containerd's name of the family of a pod's first address.
+fn preferred_family(settings: &Settings) -> &'static str {
+    match settings.pod_cidr.primary() {
+        IpNet::V4(_) => "ipv4",
+        IpNet::V6(_) => "ipv6",
+    }
+}
+
+/// Returns the configuration of the plugins of the CNI project. The plugin's masquerading is off,
+/// because it would hide the addresses of pods from one another; the cluster's own table does it.
 #[must_use]
-pub fn cni_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> String {
-    let tree = match settings.cni {
-        CniPlugin::Bridge => bridge_config(settings, node, layout),
-        CniPlugin::Ironclad => own_config(settings, node, layout),
-    };
+pub fn bridge_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> String {
+    let tree = bridge_network(settings, node, layout);
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// Returns the configuration of the cluster's own plugin. Runtimes that do not know `cniVersions`
-/// use the first version.
-fn own_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Value {
-    serde_json::json!({
-        "cniVersion": "1.0.0",
-        "cniVersions": ["1.0.0", "1.1.0"],
-        "name": "ironclad",
-        "plugins": [{
-            "type": "ironclad-cni",
-            "bridge": settings.bridge(),
-            "ipam": {
-                "type": "host-local",
-                "dataDir": layout.cni_state(),
-                "ranges": [[{ "subnet": node.pods.to_string() }]],
-            },
-            "capabilities": { "portMappings": true, "bandwidth": true },
-        }]
-    })
-}
-
-fn bridge_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Value {
+fn bridge_network(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Value {
     serde_json::json!({
         "cniVersion": "0.4.0",
         "name": "ironclad",
@@ -136,7 +136,7 @@ fn bridge_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Va
                 "ipam": {
                     "type": "host-local",
                     "dataDir": layout.cni_state(),
-                    "ranges": [[{ "subnet": node.pods.to_string() }]],
+                    "ranges": [[{ "subnet": node.pods.primary().to_string() }]],
                 }
             },
             { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true }
@@ -147,20 +147,28 @@ fn bridge_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> Va
 /// Path of the object that a joining machine reads before it can trust the server.
 const CLUSTER_INFO_PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 
-/// Returns the API server's authentication configuration: anonymous requests reach only the health
-/// checks and the public cluster-info.
+/// Returns the API server's authentication configuration with these issuers of tokens: anonymous
+/// requests reach only the health checks and the public cluster-info.
 #[must_use]
-pub fn authentication_config() -> String {
+pub fn authentication_config(issuers: &[serde_json::Value]) -> String {
+    let mut tree = serde_json::json!({
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthenticationConfiguration",
+        "anonymous": make_anonymous_access(),
+    });
+    if !issuers.is_empty() {
+        tree["jwt"] = issuers.into();
+    }
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
+/// Returns the field `anonymous` of the API server's authentication configuration.
+pub(crate) fn make_anonymous_access() -> serde_json::Value {
     // Load balancers and this tool check the health without credentials; everything else needs
     // some.
     let paths = ["/livez", "/readyz", "/healthz", CLUSTER_INFO_PATH]
         .map(|path| serde_json::json!({ "path": path }));
-    let tree = serde_json::json!({
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AuthenticationConfiguration",
-        "anonymous": { "enabled": true, "conditions": paths },
-    });
-    serde_json::to_string_pretty(&tree).unwrap_or_default()
+    serde_json::json!({ "enabled": true, "conditions": paths })
 }
 
 /// Returns the API server's audit policy: the metadata of writes, of access to Secrets, and of what
@@ -225,7 +233,7 @@ pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) 
     let mut tree = serde_json::json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": if settings.runs_pods() { Ipv4Addr::UNSPECIFIED } else { node.loopback },
+        "address": if settings.runs_pods() { settings.any_address() } else { node.loopback.into() },
         "port": settings.ports.kubelet,
         "healthzBindAddress": node.loopback,
         "healthzPort": settings.ports.kubelet_health,
@@ -242,7 +250,7 @@ pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) 
         // The cluster also runs where systemd does not, and containerd is configured alike.
         "cgroupDriver": "cgroupfs",
         "clusterDomain": settings.domain,
-        "clusterDNS": [settings.dns_service_address()],
+        "clusterDNS": name_servers(settings, settings.dns_service_address()),
         // Machines of users often have swap, and the cluster must start on them.
         "failSwapOn": false,
         "resolvConf": resolv_conf(),
@@ -254,6 +262,12 @@ pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) 
         tree["cgroupRoot"] = format!("/{root}").into();
     }
     serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
+/// Returns the DNS servers of pods. The cluster's own is the second one: resolvers ask it at once
+/// while that of the node is being replaced.
+fn name_servers(settings: &Settings, service: IpAddr) -> Vec<IpAddr> {
+    settings.node_dns.into_iter().chain([service]).collect()
 }
 
 /// Fields of the kubelet's configuration that a joining machine takes from its cluster. It decides
@@ -309,6 +323,14 @@ pub fn joined_kubelet_config(
     }
     let published = base.iter().filter(|(field, _)| is_published(field));
     merged.extend(published.map(|(field, value)| (field.clone(), value.clone())));
+    if let (Some(own), Some(servers)) = (settings.node_dns, merged.get_mut("clusterDNS")) {
+        let listed = servers
+            .as_array_mut()
+            .filter(|list| !list.contains(&own.to_string().into()));
+        listed
+            .into_iter()
+            .for_each(|list| list.insert(0, own.to_string().into()));
+    }
     serde_json::to_string_pretty(&merged).unwrap_or_default()
 }
 
@@ -333,7 +355,7 @@ pub fn proxy_config(settings: &Settings, layout: &Layout) -> String {
         "clusterCIDR": settings.pod_cidr.to_string(),
         "clientConnection": { "kubeconfig": layout.kubeconfig("proxy") },
         // Load balancers outside check the health of a node at this port (KEP-3836).
-        "healthzBindAddress": format!("0.0.0.0:{}", settings.ports.proxy_health),
+        "healthzBindAddress": SocketAddr::new(settings.any_address(), settings.ports.proxy_health),
         "metricsBindAddress": format!("127.0.0.1:{}", settings.ports.proxy_metrics),
     });
     serde_json::to_string_pretty(&tree).unwrap_or_default()
@@ -346,7 +368,7 @@ mod tests {
 
     #[test]
     fn anonymous_requests_reach_health_checks_and_cluster_info_only() {
-        let tree: serde_json::Value = serde_json::from_str(&authentication_config()).unwrap();
+        let tree: serde_json::Value = serde_json::from_str(&authentication_config(&[])).unwrap();
         let conditions = tree
             .pointer("/anonymous/conditions")
             .and_then(serde_json::Value::as_array)
@@ -460,7 +482,7 @@ mod tests {
     fn pod_network_keeps_the_addresses_of_pods() {
         let layout = Layout::new(Path::new("/data"), false);
         let example = Settings::example();
-        let config = parse(&cni_config(&example, &example.first_node(), &layout));
+        let config = parse(&bridge_config(&example, &example.first_node(), &layout));
         let bridge = &config["plugins"][0];
         assert_eq!(bridge["ipMasq"], false);
         assert_eq!(bridge["bridge"], Settings::example().bridge());
@@ -469,19 +491,43 @@ mod tests {
     }
 
     #[test]
-    fn own_plugin_has_its_directory_and_one_configuration() {
+    fn runtime_has_the_directories_of_the_network() {
+        let layout = Layout::new(Path::new("/data"), false);
+        for (cni, plugins, conf) in [
+            (CniPlugin::Ironclad, "/data/cni/bin", "/data/cni/net.d"),
+            (CniPlugin::None, "/opt/cni/bin", "/etc/cni/net.d"),
+        ] {
+            let settings = Settings {
+                cni,
+                ..Settings::example()
+            };
+            let runtime = containerd_config(&settings, &layout);
+            for line in [
+                format!("bin_dir = \"{plugins}\""),
+                format!("conf_dir = \"{conf}\""),
+            ] {
+                assert!(runtime.contains(&line), "{runtime}");
+            }
+        }
+    }
+
+    #[test]
+    fn pods_ask_the_dns_server_of_the_node_first() {
         let layout = Layout::new(Path::new("/data"), false);
         let settings = Settings {
-            cni: CniPlugin::Ironclad,
+            node_dns: "169.254.20.10".parse().ok(),
             ..Settings::example()
         };
-        let config = parse(&cni_config(&settings, &settings.first_node(), &layout));
-        let plugin = &config["plugins"][0];
-        assert_eq!(plugin["type"], "ironclad-cni");
-        assert_eq!(plugin["ipam"]["ranges"][0][0]["subnet"], "10.244.0.0/24");
-        assert_eq!(config["plugins"][1], Value::Null);
-        let runtime = containerd_config(&settings, &layout);
-        assert!(runtime.contains("bin_dir = \"/data/cni/bin\""), "{runtime}");
+        let expected = serde_json::json!(["169.254.20.10", "10.96.0.10"]);
+        let node = settings.first_node();
+        let config = parse(&kubelet_config(&settings, &node, &layout));
+        assert_eq!(config["clusterDNS"], expected);
+        for published in [&["10.96.0.10"][..], &["169.254.20.10", "10.96.0.10"]] {
+            let base = serde_json::json!({ "clusterDNS": published });
+            let base = base.as_object().unwrap();
+            let config = parse(&joined_kubelet_config(base, &settings, &node, &layout));
+            assert_eq!(config["clusterDNS"], expected, "{published:?}");
+        }
     }
 
     #[test]

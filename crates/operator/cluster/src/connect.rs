@@ -30,12 +30,16 @@ pub fn connect_admin(settings: &Settings, layout: &Layout) -> Result<Client> {
 
 /// Returns a client of one API server with the administrator's certificate.
 pub fn connect_admin_at(server: &str, layout: &Layout) -> Client {
+    Client::new(configure_admin_at(server, layout))
+}
+
+/// Returns the configuration of a client with the administrator's certificate.
+pub fn configure_admin_at(server: &str, layout: &Layout) -> Config {
     let file = |name: &str| Source::File(layout.pki().join(name));
-    let config = Config::builder(server)
+    Config::builder(server)
         .with_ca(file("ca.crt"))
         .with_identity(file("admin.crt"), file("admin.key"))
-        .user_agent(USER_AGENT);
-    Client::new(config)
+        .user_agent(USER_AGENT)
 }
 
 /// Returns the URL of the API server on this machine.

@@ -1,7 +1,8 @@
 //! A control plane that several machines share, as this machine knows it.
 
-use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
+
+use crate::ranges::Ranges;
 
 /// The label of nodes with a control plane: that of kubeadm.
 pub(crate) const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
@@ -31,7 +32,7 @@ pub struct ControlPlane {
     /// Addresses of this node's pods, which the cluster has allocated; None for the first range,
     /// and before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pods: Option<Ipv4Net>,
+    pub pods: Option<Ranges>,
     /// True if the cluster's nodes enforce NetworkPolicies: those of the first machine did at
     /// `ironclad init`.
     pub enforces_policies: bool,

@@ -7,21 +7,24 @@ mod webhooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
-use client::{Api, Client, ListParams, Object, Request};
+use client::{Api, Client, ListParams, Object, ObjectExt, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Serialize;
 
+use crate::admin_kubeconfig::connect_admin_anywhere;
 use crate::certificates::list_certificates;
-use crate::connect::connect_admin;
 use crate::error::Result;
 use crate::layout::Layout;
+use crate::process::{Record, read_boot_time};
 use crate::published;
 use crate::settings::Settings;
 use crate::status::cluster_status;
+use crate::store_members::Warning;
 pub use finding::{Finding, Severity};
 
 /// The result of an examination.
@@ -50,14 +53,18 @@ pub async fn diagnose(data_dir: &Path) -> Result<Diagnosis> {
         )),
     }
     findings.extend(machine::examine_disk(data_dir));
+    let warnings = report.warnings.iter();
+    findings.extend(warnings.map(|Warning { problem, remedy }| {
+        Finding::new(Severity::Warning, "control plane", problem, remedy)
+    }));
     let settings = Settings::load_existing(data_dir)?;
     let layout = Layout::for_settings(&settings);
     findings.extend(machine::examine_upgrade(&layout));
     // A node may not read what the rest needs.
     if !report.is_joined && machine::is_started(&report) {
         examined.push("API server");
-        let client = connect_admin(&settings, &layout)?;
-        match examine_objects(&client, now).await {
+        let client = connect_admin_anywhere(&settings, &layout)?;
+        match examine_objects(&client, now, &layout).await {
             Ok(problems) => {
                 examined.extend(OBJECTS);
                 findings.extend(problems);
@@ -88,6 +95,7 @@ const OBJECTS: [&str; 6] = [
 async fn examine_objects(
     client: &Client,
     now: Timestamp,
+    layout: &Layout,
 ) -> std::result::Result<Vec<Finding>, String> {
     // The names of failed checks say more than the failure of every list below.
     let ready = client.bytes(Request::get("/readyz")).await;
@@ -103,15 +111,24 @@ async fn examine_objects(
     let namespaces = namespaces.iter();
     findings.extend(namespaces.filter_map(|namespace| objects::examine_namespace(namespace, now)));
     let leases = list(&leases).await?;
-    findings.extend(
-        leases
-            .iter()
-            .filter_map(|lease| objects::examine_lease(lease, now)),
-    );
+    findings.extend(leases.iter().filter_map(|lease| {
+        let find_age = || find_age(layout, &["kube-apiserver", lease.name()]);
+        objects::examine_lease(lease, now, find_age)
+    }));
     let services = list(&services).await?;
     findings.extend(services.iter().filter_map(objects::examine_api_service));
     findings.extend(examine_webhooks(client).await?);
     Ok(findings)
+}
+
+/// Returns the age of the youngest of these processes; None if none runs.
+fn find_age(layout: &Layout, names: &[&str]) -> Option<Duration> {
+    let records = names
+        .iter()
+        .filter_map(|name| Record::load(&layout.record(name)))
+        .filter(Record::is_alive);
+    let started = records.map(|record| record.started()).max()?;
+    Some(read_boot_time().saturating_sub(started))
 }
 
 /// Examines the webhooks whose failure rejects requests.

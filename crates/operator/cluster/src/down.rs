@@ -85,7 +85,12 @@ pub(crate) async fn stop_components(
         network::remove_network(settings)?;
         for node in settings.nodes() {
             cgroups::remove_cgroups(&node);
-            files::remove_dir(&layout.for_node(node.number).cni_state())?;
+            let own = layout.for_node(node.number);
+            files::remove_dir(&own.cni_state())?;
+            if settings.has_network_agent() {
+                // Pods of the next start wait until the agent has made the network again.
+                files::remove_file(&own.cni_config())?;
+            }
         }
     }
     files::remove_dir(layout.run())

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -21,12 +21,15 @@ fn pause_waits_and_ends_on_term() {
         .status()
         .unwrap();
     assert!(done.success());
-    let mut child = Command::new(&path).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(100));
-    assert!(child.try_wait().unwrap().is_none());
-    let pid = rustix::process::Pid::from_child(&child);
+    let mut program = PauseProcess(Command::new(&path).spawn().unwrap());
+    let child = &mut program.0;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !waits_for_signals(child.id()) {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait().unwrap() {
             assert_eq!((status.code(), status.signal()), (Some(0), None));
@@ -34,8 +37,27 @@ fn pause_waits_and_ends_on_term() {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    child.kill().unwrap();
     panic!("pause did not end");
+}
+
+/// A process that is killed when the test ends.
+struct PauseProcess(Child);
+
+impl Drop for PauseProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns whether the program waits for signals: it has ignored SIGCHLD, and sleeps in no other
+/// call.
+fn waits_for_signals(id: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let find = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let ignored = u64::from_str_radix(find("SigIgn:").unwrap().trim(), 16).unwrap();
+    let child = 1 << (rustix::process::Signal::CHILD.as_raw() - 1);
+    ignored & child != 0 && find("State:").unwrap().trim().starts_with('S')
 }
 
 #[test]

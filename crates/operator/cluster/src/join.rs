@@ -20,7 +20,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use client::{Client, Config};
-use ipnet::Ipv4Net;
 
 use crate::cluster_files::{create_directories, make_cni_config, make_proxy_config};
 use crate::config_file::{ConfigFile, write_configs};
@@ -29,7 +28,8 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::membership::Membership;
 use crate::node::ClusterNode;
-use crate::plan::make_plan;
+use crate::plan::{API_PROXY, Process, make_plan};
+use crate::ranges::Ranges;
 use crate::settings::Settings;
 use crate::up::choose::{absolute_path, choose_bin_dir};
 use crate::up::start::start_processes;
@@ -71,25 +71,31 @@ pub async fn join_cluster(
     files::write_node_files(&settings, &node, &layout)?;
     report_progress("starting the kubelet");
     // Without kube-proxy, for whose credentials the kubelet first requests a certificate.
-    start_processes(&settings, &layout, make_plan(&settings, &layout))?;
+    let mut processes = start_processes(&settings, &layout, make_plan(&settings, &layout))?;
     if settings.runs_pods() {
         report_progress("importing images");
-        up::import_images(&settings, &layout).await?;
+        up::import_images(&settings, &processes, &layout).await?;
     }
     report_progress("waiting for the certificate of the node");
     let client = wait_for_identity(&node, &layout).await?;
     // The node has a certificate of its own, and the token could add other machines.
     crate::files::remove_file(&layout.bootstrap_kubeconfig())?;
+    if let Some(proxy) = processes.iter().find(|p| p.name == API_PROXY) {
+        // That of an earlier plan would end during the next requests.
+        wait::wait_for_replacement(proxy, &layout).await?;
+    }
     adopt_pool(&client, &mut settings, report_progress).await?;
     if settings.runs_pods() {
         report_progress("waiting for the addresses of its pods");
         let pods = wait_for_pods(&client, &settings, &layout).await?;
         report_progress(&format!("setting up the pod network {pods}"));
-        join_network(&mut settings, &layout, pods).await?;
+        processes = join_network(&mut settings, &layout, pods).await?;
     }
     report_progress("waiting for the node");
-    let processes = make_plan(&settings, &layout).processes;
-    wait::wait_for_node(&client, &node, &processes, &layout, started).await?;
+    wait::wait_for_replacements(&processes, &layout).await?;
+    let state =
+        wait::wait_for_node(&client, &settings, &node, &processes, &layout, started).await?;
+    state.report(&settings, report_progress);
     report_progress(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()
@@ -275,8 +281,12 @@ fn add_last_line(error: Error, log: &Path) -> Error {
 }
 
 /// Starts kube-proxy, and sets up the pod network. In this order: no pod starts before kube-proxy
-/// has isolated those that NetworkPolicies select.
-async fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -> Result<()> {
+/// has isolated those that NetworkPolicies select. Returns the processes of the plan.
+async fn join_network(
+    settings: &mut Settings,
+    layout: &Layout,
+    pods: Ranges,
+) -> Result<Vec<Process>> {
     if let Some(membership) = &mut settings.membership {
         membership.pods = Some(pods);
     }
@@ -285,17 +295,14 @@ async fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -
     let node = settings.first_node();
     files::write_proxy_files(settings, layout)?;
     network::prepare_network(settings, layout)?;
-    let plan = make_plan(settings, layout);
-    let proxy = plan
-        .processes
-        .iter()
-        .find(|p| p.name == "kube-proxy")
-        .cloned();
-    start_processes(settings, layout, plan)?;
-    if let Some(proxy) = proxy {
-        wait::wait_for_process(&proxy, layout).await?;
+    let processes = start_processes(settings, layout, make_plan(settings, layout))?;
+    if let Some(proxy) = processes.iter().find(|p| p.name == "kube-proxy") {
+        // That of an earlier plan may still listen.
+        wait::wait_for_replacement(proxy, layout).await?;
+        wait::wait_for_process(proxy, layout).await?;
     }
-    write_configs(&make_cni_config(settings, &node, layout))
+    write_configs(&make_cni_config(settings, &node, layout))?;
+    Ok(processes)
 }
 
 #[cfg(test)]

@@ -158,6 +158,12 @@ impl Layout {
     pub fn api_servers(&self) -> PathBuf {
         self.config("api-servers.json")
     }
+    /// Returns the path of the list of API servers with the names of their machines, for the
+    /// administrator's kubeconfig.
+    #[must_use]
+    pub fn named_servers(&self) -> PathBuf {
+        self.config("named-api-servers.json")
+    }
     /// Returns the path of the digest of the last bootstrap kubeconfig.
     #[must_use]
     pub fn bootstrap_digest(&self) -> PathBuf {

@@ -1,7 +1,8 @@
 //! The membership of this machine in a cluster that another machine runs.
 
-use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
+
+use crate::ranges::Ranges;
 
 /// A membership: what `ironclad join` learned and chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +15,7 @@ pub struct Membership {
     pub endpoint: Option<String>,
     /// Addresses of this node's pods; None until the cluster has allocated them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pods: Option<Ipv4Net>,
+    pub pods: Option<Ranges>,
     /// True if the cluster has several API servers, to which a proxy on this machine connects.
     #[serde(default)]
     pub has_proxy: bool,

@@ -129,16 +129,16 @@ impl Namespaces {
     }
 }
 
-/// Returns whether a connection to `address` succeeds in the network of the namespaces at `path`;
-/// without a path in the machine's.
-pub async fn accepts_connections(path: PathBuf, address: SocketAddr) -> bool {
+/// Connects to an address inside namespaces, within 0.5 s.
+pub async fn connect_inside(path: PathBuf, address: SocketAddr) -> Option<TcpStream> {
     const TIMEOUT: Duration = Duration::from_millis(500);
     let (send, receive) = tokio::sync::oneshot::channel();
     let started = std::thread::Builder::new().spawn(move || {
-        let connect = || TcpStream::connect_timeout(&address, TIMEOUT).is_ok();
-        let _ = send.send(Namespaces::new(&path).run(connect).unwrap_or(false));
+        let connect = || TcpStream::connect_timeout(&address, TIMEOUT).ok();
+        let _ = send.send(Namespaces::new(&path).run(connect).ok().flatten());
     });
-    started.is_ok() && receive.await.unwrap_or(false)
+    started.ok()?;
+    receive.await.ok().flatten()
 }
 
 fn is_namespace(path: &Path) -> bool {

@@ -8,19 +8,21 @@ mod device;
 mod isolation;
 mod link;
 mod plugin;
+mod rules;
 
 use std::fs;
 use std::path::Path;
 
-use crate::bridges::find_other_cluster;
+use crate::cni_plugin::{ENCRYPTED_TUNNEL, TUNNEL};
 use crate::command::{run_command, run_with_input};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
+use crate::other_clusters::find_other_cluster;
 use crate::routes::remove_routes;
 use crate::settings::Settings;
 pub use choose::choose_node_network;
-use device::{ensure_bridge, remove_device};
+use device::{ensure_device, family_option, remove_device};
 pub use isolation::end_node_processes;
 pub use plugin::{link_plugins, plugin_program};
 
@@ -30,6 +32,15 @@ const SYSCTLS: [(&str, &str); 3] = [
     ("net/bridge/bridge-nf-call-iptables", "1"),
     ("net/ipv4/conf/all/route_localnet", "0"),
 ];
+/// Those of clusters with IPv6.
+const SYSCTLS_V6: [(&str, &str); 2] = [
+    ("net/ipv6/conf/all/forwarding", "1"),
+    ("net/bridge/bridge-nf-call-ip6tables", "1"),
+];
+/// The protocol number of the routes of the pod network's agent.
+const AGENT_ROUTES: &str = "120";
+/// The device with the address of a node's DNS server.
+const DNS_DEVICE: &str = "ironclad-dns";
 
 /// Prepares the network of all nodes for pods.
 pub fn prepare_network(settings: &Settings, layout: &Layout) -> Result<()> {
@@ -60,13 +71,21 @@ pub fn prepare_network(settings: &Settings, layout: &Layout) -> Result<()> {
 
 /// Prepares one node; runs in its namespaces.
 fn prepare_node(settings: &Settings, node: &ClusterNode) -> Result<()> {
+    let for_v6 = settings.has_ipv6().then_some(SYSCTLS_V6);
     // br_netfilter must be loaded first: its sysctl does not exist before.
-    for (name, value) in SYSCTLS {
+    for (name, value) in SYSCTLS.into_iter().chain(for_v6.into_iter().flatten()) {
         set_sysctl(name, value)?;
     }
-    create_bridge(settings, node)?;
-    add_service_route(settings, node)?;
-    run_with_input("nft", &["-f", "-"], &nat_table(settings, node)).map(drop)
+    if settings.has_bridge() {
+        // The gateways of the pods: the plugin gives them the other addresses of the ranges.
+        ensure_device(&settings.bridge(), "bridge", node.bridge_addresses())?;
+    }
+    if let Some(address) = settings.node_dns {
+        // A bridge without ports: unlike the type `dummy`, each kernel that runs pods has it.
+        ensure_device(DNS_DEVICE, "bridge", [address.into()])?;
+    }
+    add_service_routes(settings, node)?;
+    run_with_input("nft", &["-f", "-"], &rules::build_rules(settings, node)).map(drop)
 }
 
 fn set_sysctl(name: &str, value: &str) -> Result<()> {
@@ -78,118 +97,42 @@ fn set_sysctl(name: &str, value: &str) -> Result<()> {
     fs::write(&path, value).map_err(Error::io(path))
 }
 
-fn create_bridge(settings: &Settings, node: &ClusterNode) -> Result<()> {
-    // The gateway of the pods: host-local gives them the other addresses of the range.
-    let address = format!("{}/{}", node.bridge_address(), node.pods.prefix_len());
-    ensure_bridge(&settings.bridge(), &address)
-}
-
-/// Adds a route for Services: a packet that the node itself sends to a Service needs some route
-/// before it is translated. The route must not lead back to the bridge: for packets of pods the
-/// kernel would send redirects, and with them use up its limit on ICMP errors.
-fn add_service_route(settings: &Settings, node: &ClusterNode) -> Result<()> {
-    if run_command("ip", &["-4", "route", "show", "default"])?
-        .trim()
-        .is_empty()
-    {
-        let range = settings.service_cidr.to_string();
-        let source = node.address.to_string();
-        run_command(
-            "ip",
-            &["route", "replace", &range, "dev", "lo", "src", &source],
-        )?;
+/// Adds routes for Services: a packet that the node itself sends to a Service needs some route
+/// before it is translated. The route must not lead back to the bridge: the kernel would then send
+/// redirects to pods, which use up its limit of ICMP errors.
+fn add_service_routes(settings: &Settings, node: &ClusterNode) -> Result<()> {
+    for range in settings.service_cidr.iter() {
+        let (family, is_v4) = (family_option(range), range.addr().is_ipv4());
+        let default = run_command("ip", &[family, "route", "show", "default"])?;
+        if !default.trim().is_empty() {
+            continue;
+        }
+        let range = range.to_string();
+        let source = node
+            .address_of_family(is_v4)
+            .map(|source| source.to_string());
+        let mut words = vec![family, "route", "replace", &range, "dev", "lo"];
+        if let Some(source) = &source {
+            words.extend(["src", source]);
+        }
+        run_command("ip", &words)?;
     }
     Ok(())
 }
 
-/// Returns the nftables table of the pod network.
-///
-/// `postrouting`: traffic of pods to addresses outside the cluster gets the machine's address;
-/// between pods and nodes the source is kept. Nodes with namespaces of their own send such traffic
-/// through the machine, so they need no rule.
-///
-/// `loopback-guard` closes CVE-2020-8558. For host ports on 127.0.0.1 the portmap plugin sets
-/// `route_localnet` on the bridge, and the kernel then delivers a frame for 127.0.0.1 from any pod
-/// to the node's local services. A loopback address on the wire is never legitimate. The hook runs
-/// before the translation of replies is reverted, so host ports on 127.0.0.1 work.
-fn nat_table(settings: &Settings, node: &ClusterNode) -> String {
-    let table = settings.table();
-    let postrouting = if node.is_isolated {
-        String::new()
-    } else {
-        masquerade_chain(settings)
-    };
-    // Added before it is deleted, so that the first run succeeds, and in one transaction, so that
-    // no packet sees a gap.
-    format!(
-        "add table ip {table}\n\
-         delete table ip {table}\n\
-         table ip {table} {{\n\
-         \tcomment \"pod network of ironclad\"\n\
-         \tchain loopback-guard {{\n\
-         \t\ttype filter hook prerouting priority raw; policy accept;\n\
-         \t\tiifname != \"lo\" ip daddr 127.0.0.0/8 drop\n\
-         \t\tiifname != \"lo\" ip saddr 127.0.0.0/8 drop\n\
-         \t}}\n\
-         {postrouting}\
-         {}\
-         }}\n",
-        format_source_chain(settings, node)
-    )
-}
-
-/// Returns the chain that gives a joined machine's own packets to pods of other machines a source
-/// in its range of pods. For direct connections the route does so. For those to a Service the
-/// source is chosen before the address is translated, and cluster DNS serves addresses of pods
-/// only.
-fn format_source_chain(settings: &Settings, node: &ClusterNode) -> String {
-    if settings.membership.is_none() {
-        return String::new();
-    }
-    let (bridge, pods) = (settings.bridge(), settings.pod_cidr);
-    let (address, source) = (node.address, node.bridge_address());
-    // Before kube-proxy's chain, which would give the packets the machine's address.
-    format!(
-        "\tchain node-source {{\n\
-         \t\ttype nat hook postrouting priority srcnat - 5; policy accept;\n\
-         \t\tip saddr {address} ip daddr {pods} oifname != \"{bridge}\" snat to {source}\n\
-         \t}}\n"
-    )
-}
-
-fn masquerade_chain(settings: &Settings) -> String {
-    let (bridge, pods, services) = (settings.bridge(), settings.pod_cidr, settings.service_cidr);
-    let (sources, others, bridges) = match settings.node_network {
-        None => (pods.to_string(), String::new(), format!("\"{bridge}\"")),
-        Some(nodes) => (
-            format!("{{ {pods}, {nodes} }}"),
-            format!(", {nodes}"),
-            format!("{{ \"{bridge}\", \"{}\" }}", settings.link_bridge()),
-        ),
-    };
-    format!(
-        "\tchain postrouting {{\n\
-         \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
-         \t\tip saddr {sources} ip daddr != {{ {pods}, {services}, 224.0.0.0/4{others} }} oifname != {bridges} masquerade\n\
-         \t}}\n"
-    )
-}
-
-/// Removes everything that `prepare_network` created.
+/// Removes everything that `prepare_network` created, except the kernel's settings, on which other
+/// programs may depend.
 pub fn remove_network(settings: &Settings) -> Result<()> {
     let bridge = settings.bridge();
-    // Exists only if there was no default route.
-    let _ = run_command(
-        "ip",
-        &[
-            "route",
-            "delete",
-            &settings.service_cidr.to_string(),
-            "dev",
-            "lo",
-        ],
-    );
-    // The ends of the links go with their other ends; the kernel may need a moment for that.
+    for range in settings.service_cidr.iter() {
+        let text = range.to_string();
+        // Exists only if there was no default route.
+        let _ = run_command(
+            "ip",
+            &[family_option(range), "route", "delete", &text, "dev", "lo"],
+        );
+    }
+    // The kernel removes the ends of the links with their other ends, perhaps a moment later.
     let mut devices: Vec<_> = settings
         .nodes()
         .iter()
@@ -197,23 +140,37 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
         .map(|node| node.link(settings))
         .collect();
     devices.extend([settings.link_bridge(), bridge.clone()]);
-    devices
+    // Tables with the name of this cluster are always its own: those of this program, of the plugin
+    // and of its agent.
+    let names = [
+        settings.table(),
+        format!("hostports-{bridge}"),
+        format!("pods-{bridge}"),
+    ];
+    let mut tables: Vec<(&str, String)> = names
         .iter()
-        .try_for_each(|device| remove_device(device))?;
-    // The table of the pod network has the name of the cluster, and is always its own.
-    let mut tables = vec![("ip", settings.table())];
-    // Host ports of the cluster's own plugin.
-    let host_ports = format!("hostports-{bridge}");
-    tables.extend(["ip", "ip6"].map(|family| (family, host_ports.clone())));
-    // kube-proxy's tables have the same names in every cluster, and the routes the same protocol
-    // number: if another cluster runs here, they belong to it. It removes routes that are not its
-    // own.
-    if find_other_cluster(&bridge)?.is_none() {
+        .flat_map(|name| ["ip", "ip6"].map(|family| (family, name.clone())))
+        .collect();
+    // kube-proxy's tables and these devices have the same names in every cluster, and the routes
+    // the same protocol numbers. If another cluster runs here, they belong to it, and it removes
+    // routes that are not its own.
+    if find_other_cluster(settings)?.is_none() {
         remove_routes()?;
+        for family in ["-4", "-6"] {
+            let flushed = run_command("ip", &[family, "route", "flush", "proto", AGENT_ROUTES]);
+            // A machine without IPv6 has no such routes, and may not know the family.
+            if family == "-4" || settings.has_ipv6() {
+                flushed?;
+            }
+        }
+        devices.extend([DNS_DEVICE, TUNNEL, ENCRYPTED_TUNNEL].map(str::to_owned));
         for table in ["kube-proxy", "kube-proxy-policy"] {
             tables.extend([("ip", table.to_owned()), ("ip6", table.to_owned())]);
         }
     }
+    devices
+        .iter()
+        .try_for_each(|device| remove_device(device))?;
     for (family, table) in tables {
         run_with_input(
             "nft",
@@ -304,36 +261,7 @@ fn has_rules(listing: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{has_rules, nat_table};
-    use crate::settings::Settings;
-
-    #[test]
-    fn table_drops_loopback_addresses_that_arrive_from_a_pod() {
-        let settings = Settings::with_nodes(2);
-        for node in settings.nodes() {
-            let rules = nat_table(&settings, &node);
-            for rule in [
-                "iifname != \"lo\" ip daddr 127.0.0.0/8 drop",
-                "iifname != \"lo\" ip saddr 127.0.0.0/8 drop",
-            ] {
-                assert!(rules.contains(rule), "{rule} is not in {rules}");
-            }
-        }
-    }
-
-    #[test]
-    fn joined_machine_sends_to_pods_of_other_machines_from_its_range_of_pods() {
-        let joined = Settings::example_joined();
-        let rules = nat_table(&joined, &joined.first_node());
-        let rule = format!(
-            "ip saddr 192.0.2.3 ip daddr 10.244.0.0/16 oifname != \"{}\" snat to 10.244.7.1",
-            joined.bridge()
-        );
-        assert!(rules.contains(&rule), "{rules}");
-        assert!(rules.contains("masquerade"), "{rules}");
-        let cluster = Settings::example();
-        assert!(!nat_table(&cluster, &cluster.first_node()).contains("snat to"));
-    }
+    use super::has_rules;
 
     #[test]
     fn an_empty_base_chain_is_no_rule() {
@@ -342,33 +270,5 @@ mod tests {
         assert!(has_rules(
             &empty.replace("accept;\n", "accept;\n\t\tjump DOCKER\n")
         ));
-    }
-
-    #[test]
-    fn only_connections_to_the_outside_are_masqueraded() {
-        let rules = nat_table(&Settings::example(), &Settings::example().first_node());
-        let rule = rules.lines().find(|line| line.ends_with("masquerade"));
-        let expected = format!(
-            "\t\tip saddr 10.244.0.0/16 ip daddr != {{ 10.244.0.0/16, 10.96.0.0/16, 224.0.0.0/4 }} oifname != \"{}\" masquerade",
-            Settings::example().bridge()
-        );
-        assert_eq!(rule, Some(expected.as_str()));
-    }
-
-    /// Addresses of nodes are translated like those of pods, but not between nodes.
-    #[test]
-    fn traffic_between_nodes_is_not_masqueraded() {
-        let settings = Settings::with_nodes(2);
-        let nodes = settings.nodes();
-        let rules = nat_table(&settings, &nodes[0]);
-        let rule = rules.lines().find(|line| line.ends_with("masquerade"));
-        let expected = format!(
-            "\t\tip saddr {{ 10.244.0.0/16, 198.18.7.0/24 }} ip daddr != {{ 10.244.0.0/16, 10.96.0.0/16, 224.0.0.0/4, \
-             198.18.7.0/24 }} oifname != {{ \"{}\", \"{}\" }} masquerade",
-            settings.bridge(),
-            settings.link_bridge()
-        );
-        assert_eq!(rule, Some(expected.as_str()));
-        assert!(!nat_table(&settings, &nodes[1]).contains("masquerade"));
     }
 }

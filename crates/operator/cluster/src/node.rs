@@ -6,9 +6,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
-use crate::settings::{Settings, nth_address};
+use crate::addresses::nth_address;
+use crate::ranges::Ranges;
+use crate::settings::Settings;
 
 /// Maximum number of nodes on one machine.
 // From 36 on, the ranges of simulated pods would be those of joined machines (`plan/node.rs`).
@@ -21,10 +23,12 @@ pub struct ClusterNode {
     pub number: u8,
     /// Name of the Node object.
     pub name: String,
-    /// Address of the node.
+    /// Address of the node, of the primary family.
     pub address: IpAddr,
+    /// Address of the node, of the other family of the cluster.
+    pub second_address: Option<IpAddr>,
     /// Addresses of its pods.
-    pub pods: Ipv4Net,
+    pub pods: Ranges,
     /// Loopback address of its components.
     pub loopback: Ipv4Addr,
     /// URL of the API server for its components.
@@ -43,6 +47,13 @@ impl ClusterNode {
             return Self::machine(settings);
         }
         let is_isolated = settings.runs_pods();
+        let mut addresses = settings
+            .pod_cidr
+            .families()
+            .into_iter()
+            .filter_map(|is_v4| settings.link_address(number, is_v4));
+        let address = addresses.next().unwrap_or(Ipv4Addr::LOCALHOST.into());
+        let second_address = addresses.next();
         let server = if is_isolated {
             // The machine's loopback address is not reachable from another network namespace.
             SocketAddr::new(settings.node_address, settings.ports.api)
@@ -52,7 +63,8 @@ impl ClusterNode {
         Self {
             number,
             name: format!("{}-{number}", settings.node_name),
-            address: IpAddr::V4(settings.link_address(number)),
+            address,
+            second_address,
             pods: settings.pods_of_node(number),
             // Simulated nodes share the machine's network, so each has a loopback address of its
             // own: the ports are the same on every node.
@@ -75,6 +87,7 @@ impl ClusterNode {
             number: 1,
             name: settings.node_name.clone(),
             address: settings.node_address,
+            second_address: settings.second_address,
             pods: settings.pods_of_node(1),
             loopback: Ipv4Addr::LOCALHOST,
             server: settings.server_url(),
@@ -93,10 +106,30 @@ impl ClusterNode {
         }
     }
 
-    /// Returns the address of the node on the bridge of its pods: the first of their range.
+    /// Returns the address of the node on the bridge of its pods: the first of their primary range.
     #[must_use]
-    pub fn bridge_address(&self) -> Ipv4Addr {
-        nth_address(self.pods, 1)
+    pub fn bridge_address(&self) -> IpAddr {
+        nth_address(self.pods.primary(), 1)
+    }
+
+    /// Returns the addresses of the node on the bridge of its pods, with their prefix lengths.
+    pub fn bridge_addresses(&self) -> impl Iterator<Item = IpNet> + use<> {
+        self.pods
+            .iter()
+            .filter_map(|pods| IpNet::new(nth_address(pods, 1), pods.prefix_len()).ok())
+    }
+
+    /// Returns the addresses of the node.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        [Some(self.address), self.second_address]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Returns the address of the node of a family.
+    #[must_use]
+    pub fn address_of_family(&self, is_v4: bool) -> Option<IpAddr> {
+        self.addresses().find(|address| address.is_ipv4() == is_v4)
     }
 
     /// Returns the name of the machine's end of the link to the node.

@@ -23,7 +23,7 @@ use crate::status::{self, Report};
 use crate::token::{self, TokenOptions};
 use crate::up::{self, UpOptions};
 use crate::upgrade::{self, UpgradeOptions, UpgradeOutcome};
-use crate::{api_proxy, supervisor};
+use crate::{api_proxy, kubelet_renewal, supervisor};
 
 /// An operation that has not ended.
 pub type Operation<'a, T> = LocalBoxFuture<'a, Result<T>>;
@@ -85,6 +85,15 @@ pub fn reset_machine<'a>(
         let _lock = lock_existing(data_dir)?;
         join::reset_machine(data_dir, report_progress).await
     })
+}
+
+/// Renews the certificates of the kubelet of a machine that joined as a worker, or those with these
+/// names. Returns the names of their files; None on another machine.
+pub fn renew_kubelet_certificates<'a>(
+    data_dir: &'a Path,
+    names: &'a [String],
+) -> Operation<'a, Option<Vec<String>>> {
+    Box::pin(kubelet_renewal::renew_kubelet_certificates(data_dir, names))
 }
 
 /// Saves the objects, keys and settings of a running cluster. Returns the size of the file.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::{Runtime, Settings};
 use control_plane::Builder;
-pub(crate) use control_plane::{API_PROXY, format_member_url};
+pub(crate) use control_plane::{API_PROXY, DNS_USER, format_member_url};
 use node::NodeBuilder;
 use process::process_stamp;
 pub use process::{Process, Ready};
@@ -57,6 +57,8 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
     for node in &nodes {
         if settings.runs_pods() {
             processes.push(node.proxy());
+            processes.extend(node.network_agent());
+            processes.extend(node.dns());
         }
         processes.push(node.kubelet());
     }
@@ -76,6 +78,8 @@ fn make_joined_plan(build: &Builder<'_>, nodes: &[NodeBuilder<'_>]) -> Plan {
         }
         if settings.has_pod_network() {
             processes.push(node.proxy());
+            processes.extend(node.network_agent());
+            processes.extend(node.dns());
         }
         processes.push(node.kubelet());
     }
@@ -116,5 +120,4 @@ impl Plan {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

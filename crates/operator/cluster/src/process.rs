@@ -4,7 +4,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal,
 };
 use serde::{Deserialize, Serialize};
-use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -115,7 +115,8 @@ pub fn read_start_time(pid: i32) -> Option<u64> {
 pub struct Running {
     /// Record of the process.
     pub record: Record,
-    descriptor: AsyncFd<OwnedFd>,
+    /// The pidfd. Not a pipe: the type owns a descriptor and waits until it is readable.
+    descriptor: pipe::Receiver,
     child: Option<Child>,
 }
 
@@ -215,9 +216,7 @@ impl Running {
         running.record.is_alive().then_some(running)
     }
 
-    /// Opens the pidfd. It is owned by the `AsyncFd` and never replaced, as its constructor
-    /// requires.
-    #[allow(deprecated)]
+    /// Opens the pidfd.
     fn open(record: Record) -> Result<Self> {
         let failed = |reason: String| Error::Command {
             command: format!("pidfd_open({})", record.pid),
@@ -226,7 +225,8 @@ impl Running {
         let pid = Pid::from_raw(record.pid).ok_or_else(|| failed("no such process".into()))?;
         let descriptor =
             pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.to_string()))?;
-        let descriptor = AsyncFd::new(descriptor).map_err(|error| failed(error.to_string()))?;
+        let descriptor = pipe::Receiver::from_owned_fd_unchecked(descriptor)
+            .map_err(|error| failed(error.to_string()))?;
         Ok(Self {
             record,
             descriptor,
@@ -237,7 +237,7 @@ impl Running {
     /// Returns a copy of the process's standard input. It needs the right to trace the process.
     pub fn copy_input(&self) -> std::io::Result<OwnedFd> {
         let flags = PidfdGetfdFlags::empty();
-        Ok(pidfd_getfd(self.descriptor.get_ref(), 0, flags)?)
+        Ok(pidfd_getfd(&self.descriptor, 0, flags)?)
     }
 
     /// Waits for the exit.
@@ -263,7 +263,7 @@ impl Running {
 
     fn signal(&self, signal: Signal) {
         // Fails if the process has already exited, which is fine.
-        let _ = pidfd_send_signal(self.descriptor.get_ref().as_fd(), signal);
+        let _ = pidfd_send_signal(&self.descriptor, signal);
     }
 }
 

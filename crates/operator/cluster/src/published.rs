@@ -2,14 +2,17 @@
 //! configuration of its kubelets, in the ConfigMaps and formats of kubeadm, so that `kubeadm join`
 //! reads them, too.
 
+use std::net::IpAddr;
+
 use api_address_pool::AddressPool;
-use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::cni_plugin::{CniBackend, CniPlugin};
 use crate::error::{Error, Result};
-use crate::settings::Settings;
+use crate::ranges::Ranges;
+use crate::settings::{Runtime, Settings};
 
 /// The namespace of the ConfigMaps.
 pub const NAMESPACE: &str = "kube-system";
@@ -18,6 +21,8 @@ pub const CLUSTER_CONFIG: &str = "kubeadm-config";
 const CLUSTER_KEY: &str = "ClusterConfiguration";
 /// The entry that kubeadm does not read.
 const SHARED_KEY: &str = "IroncladControlPlane";
+/// A further entry that kubeadm does not read.
+const NETWORK_KEY: &str = "IroncladPodNetwork";
 /// The ConfigMap of the kubelets' configuration.
 pub const KUBELET_CONFIG: &str = "kubelet-config";
 const KUBELET_KEY: &str = "kubelet";
@@ -33,9 +38,9 @@ const POOL_ARGUMENT: &str = "load-balancer-pool";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterParameters {
     /// Addresses of pods.
-    pub pods: Ipv4Net,
+    pub pods: Ranges,
     /// Addresses of Services.
-    pub services: Ipv4Net,
+    pub services: Ranges,
     /// DNS domain.
     pub domain: String,
     /// True if the cluster's nodes enforce NetworkPolicies.
@@ -48,6 +53,24 @@ pub struct ClusterParameters {
     pub endpoint: Option<String>,
     /// Additional names and addresses in the certificates of API servers.
     pub extra_sans: Vec<String>,
+    /// Issuers of tokens, as in the field `jwt` of `--authentication-config`.
+    pub token_issuers: Vec<Value>,
+    /// The pod network of the cluster.
+    pub network: NetworkConfiguration,
+}
+
+/// The pod network of a cluster, for which the configuration of kubeadm has no field.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NetworkConfiguration {
+    /// Plugin of the machine that started the cluster; others may have another one.
+    pub plugin: Option<CniPlugin>,
+    /// Backend of `ironclad-cni`.
+    pub backend: CniBackend,
+    /// Address of each node's DNS server.
+    pub node_dns: Option<IpAddr>,
+    /// The pod network of another owner enforces NetworkPolicies.
+    pub policies_enforced: bool,
 }
 
 /// Settings of a shared control plane for which the configuration of kubeadm has no field.
@@ -57,6 +80,7 @@ struct SharedConfiguration {
     shared: bool,
     endpoint: Option<String>,
     extra_sans: Vec<String>,
+    token_issuers: Vec<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,8 +135,9 @@ fn config_map(name: &str, key: &str, tree: &Value) -> Value {
 }
 
 /// Returns the ConfigMap of the cluster's parameters. `hosts` are the names and addresses in the
-/// API server's certificate: no node's serving certificate is approved for one of them.
-pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
+/// API server's certificate: no node's serving certificate is approved for one of them. `issuers`
+/// are those of tokens, of a shared control plane.
+pub fn cluster_config(settings: &Settings, hosts: &[String], issuers: &[Value]) -> Value {
     let endpoint = settings.join_url();
     let endpoint = endpoint.strip_prefix("https://").unwrap_or(&endpoint);
     let enforced = settings.cluster_enforces_policies().to_string();
@@ -140,11 +165,19 @@ pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
         },
     });
     let mut map = config_map(CLUSTER_CONFIG, CLUSTER_KEY, &tree);
+    let network = NetworkConfiguration {
+        plugin: (settings.runtime == Runtime::Own).then_some(settings.cni),
+        backend: settings.cni_backend,
+        node_dns: settings.node_dns,
+        policies_enforced: settings.network_policies_enforced,
+    };
+    map["data"][NETWORK_KEY] = serde_yaml::to_string(&network).unwrap_or_default().into();
     if let (Some(shared), Some(data)) = (&settings.control_plane, map["data"].as_object_mut()) {
         let tree = json!({
             "shared": true,
             "endpoint": shared.endpoint,
             "extraSans": shared.extra_sans,
+            "tokenIssuers": issuers,
         });
         let text = serde_yaml::to_string(&tree).unwrap_or_default();
         data.insert(SHARED_KEY.to_owned(), text.into());
@@ -159,6 +192,14 @@ pub fn read_hosts(map: &ConfigMap) -> Vec<String> {
     parsed
         .map(|parsed| parsed.api_server.cert_sans)
         .unwrap_or_default()
+}
+
+/// Returns the issuers of tokens that the map has; None if it is not that of a shared control
+/// plane, or an administrator has broken it.
+pub fn read_issuers(map: &ConfigMap) -> Option<Vec<Value>> {
+    let text = map.data.as_ref()?.get(SHARED_KEY)?;
+    let parsed: SharedConfiguration = serde_yaml::from_str(text).ok()?;
+    parsed.shared.then_some(parsed.token_issuers)
 }
 
 /// Returns the names and addresses of the other API servers, without those of a machine that
@@ -240,15 +281,15 @@ fn describe_defect(name: &str, defect: &str) -> Error {
 /// Reads the cluster's parameters.
 ///
 /// # Errors
-/// A range is absent, or not IPv4.
+/// A range is absent, or can't be used.
 pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
     let text = read_value(map, CLUSTER_CONFIG, CLUSTER_KEY)?;
     let defect = |defect: &str| describe_defect(CLUSTER_CONFIG, defect);
     let parsed: ClusterConfiguration = serde_yaml::from_str(text)
         .map_err(|_| defect("lacks networking with dnsDomain, podSubnet and serviceSubnet"))?;
     let range = |field: &str, text: &str| {
-        text.parse::<Ipv4Net>()
-            .map_err(|_| defect(&format!("has no IPv4 range as {field}")))
+        text.parse::<Ranges>()
+            .map_err(|_| defect(&format!("has no range of IPv4 or IPv6 as {field}")))
     };
     // An absent value must not disable an enforcement on which the rest of the cluster relies.
     let mut arguments = parsed.api_server.extra_args.iter();
@@ -269,7 +310,15 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
         Some(text) => serde_yaml::from_str(text)
             .map_err(|_| defect(&format!("has an {SHARED_KEY} that can't be read")))?,
     };
+    let network = map.data.as_ref().and_then(|data| data.get(NETWORK_KEY));
+    let network: NetworkConfiguration = match network {
+        // Of a release that published none.
+        None => NetworkConfiguration::default(),
+        Some(text) => serde_yaml::from_str(text)
+            .map_err(|_| defect(&format!("has an {NETWORK_KEY} that can't be read")))?,
+    };
     Ok(ClusterParameters {
+        network,
         // An administrator may have written an address of the range in place of the first one.
         pods: range("podSubnet", &networking.pod_subnet)?.trunc(),
         services: range("serviceSubnet", &networking.service_subnet)?.trunc(),
@@ -280,6 +329,7 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
         is_shared: shared.shared,
         endpoint: shared.endpoint,
         extra_sans: shared.extra_sans,
+        token_issuers: shared.token_issuers,
     })
 }
 
@@ -304,7 +354,6 @@ pub fn read_kubelet_config(map: &ConfigMap) -> Result<Map<String, Value>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::settings::Runtime;
 
     fn to_map(tree: Value) -> ConfigMap {
         serde_json::from_value(tree).unwrap()
@@ -322,8 +371,12 @@ mod tests {
             load_balancer_pool: None,
             ..own.clone()
         };
-        for (settings, enforces_policies) in [(&own, true), (&foreign, false)] {
-            let read = read_cluster_config(&to_map(cluster_config(settings, &[]))).unwrap();
+        let claimed = Settings {
+            network_policies_enforced: true,
+            ..foreign.clone()
+        };
+        for (settings, enforces_policies) in [(&own, true), (&foreign, false), (&claimed, false)] {
+            let read = read_cluster_config(&to_map(cluster_config(settings, &[], &[]))).unwrap();
             let expected = ClusterParameters {
                 pods: settings.pod_cidr,
                 services: settings.service_cidr,
@@ -333,6 +386,12 @@ mod tests {
                 is_shared: false,
                 endpoint: None,
                 extra_sans: Vec::new(),
+                token_issuers: Vec::new(),
+                network: NetworkConfiguration {
+                    plugin: enforces_policies.then_some(CniPlugin::Bridge),
+                    policies_enforced: settings.network_policies_enforced,
+                    ..NetworkConfiguration::default()
+                },
             };
             assert_eq!(read, expected);
         }
@@ -344,12 +403,19 @@ mod tests {
             }),
             ..own.clone()
         };
-        let map = to_map(cluster_config(&shared, &["cp1".to_owned()]));
+        let issuers = [json!({"issuer": {"url": "https://login.example.com"}})];
+        let map = to_map(cluster_config(&shared, &["cp1".to_owned()], &issuers));
         let read = read_cluster_config(&map).unwrap();
         assert!(read.is_shared);
         assert_eq!(read.endpoint.as_deref(), Some("api.example.com:443"));
         assert_eq!(read.extra_sans, ["192.0.2.77"]);
         assert_eq!(read_hosts(&map), ["cp1"]);
+        assert_eq!(read.token_issuers, issuers);
+        assert_eq!(read_issuers(&map).as_deref(), Some(&issuers[..]));
+        assert_eq!(
+            read_issuers(&to_map(cluster_config(&own, &[], &issuers))),
+            None
+        );
         let hosts = ["cp1".to_owned(), "cp2".to_owned()];
         let mut map = map;
         map.metadata.resource_version = Some("7".into());
@@ -367,7 +433,7 @@ mod tests {
             };
             let shared = other.control_plane.as_mut().unwrap();
             shared.enforces_policies = is_enforced;
-            let read = read_cluster_config(&to_map(cluster_config(&other, &[]))).unwrap();
+            let read = read_cluster_config(&to_map(cluster_config(&other, &[], &[]))).unwrap();
             assert_eq!(read.enforces_policies, is_enforced);
         }
         let settings = own;
@@ -403,7 +469,7 @@ mod tests {
             ("{}".to_owned(), "lacks networking"),
             ("[".to_owned(), "lacks networking"),
             (networking(""), "podSubnet"),
-            (networking("fd00::/48"), "podSubnet"),
+            (networking("10.0.0.0/8,11.0.0.0/8"), "podSubnet"),
             (networking("10.244.0.0/16"), "network-policies-enforced"),
         ] {
             let error = cluster(&text);

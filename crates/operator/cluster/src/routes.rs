@@ -49,7 +49,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn for_settings(settings: &Settings) -> Self {
         let nodes = settings.nodes();
-        let mut ranges: Vec<_> = nodes.iter().map(|node| node.pods).collect();
+        let mut ranges: Vec<_> = nodes.iter().filter_map(|node| node.pods.v4()).collect();
         ranges.extend(settings.node_network);
         Self {
             names: nodes.into_iter().map(|node| node.name).collect(),
@@ -58,9 +58,10 @@ impl Machine {
                 let server = Endpoint::from_url(&membership.server).ok()?;
                 server.host().parse().ok()
             }),
-            range_length: settings.first_node().pods.prefix_len(),
+            range_length: settings.first_node().pods.primary().prefix_len(),
             ranges,
-            cluster: settings.pod_cidr,
+            // Only this plugin has these routes, and it has no IPv6.
+            cluster: settings.pod_cidr.v4().unwrap_or_default(),
         }
     }
 }

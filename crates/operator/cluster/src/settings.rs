@@ -1,19 +1,23 @@
 //! The settings of a cluster on this machine: stored in `DIR/settings.json`, so that every later
 //! command uses the same.
 
+mod ports;
+
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use crate::cni_plugin::CniPlugin;
+use crate::cni_plugin::{CniBackend, CniPlugin};
 #[cfg(test)]
 use crate::control_plane::JoinProgress;
 use crate::control_plane::{ControlPlane, JoinedControlPlane, MemberIdentity};
 use crate::error::{Error, Result};
 use crate::membership::Membership;
+use crate::ranges::Ranges;
+pub use ports::Ports;
 
 /// The name of the file in the data directory.
 pub(crate) const FILE: &str = "settings.json";
@@ -41,101 +45,6 @@ pub enum Runtime {
     Simulated,
 }
 
-/// The ports of the components.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Ports {
-    /// HTTPS of the API server.
-    pub api: u16,
-    /// gRPC of the store for clients.
-    pub store: u16,
-    /// Peer port of the store's members.
-    pub store_peer: u16,
-    /// The kubelet's server.
-    pub kubelet: u16,
-    /// The kubelet's health.
-    pub kubelet_health: u16,
-    /// The controller manager.
-    pub controller_manager: u16,
-    /// The scheduler.
-    pub scheduler: u16,
-    /// kube-proxy's metrics.
-    pub proxy_metrics: u16,
-    /// kube-proxy's health.
-    pub proxy_health: u16,
-    /// Cluster DNS, UDP and TCP.
-    pub dns: u16,
-    /// Health and metrics of the cluster DNS.
-    pub dns_health: u16,
-    /// The proxy to the API servers of a shared control plane.
-    #[serde(default = "default_proxy_port")]
-    pub api_proxy: u16,
-}
-
-/// Returns the port of the proxy to the API servers.
-fn default_proxy_port() -> u16 {
-    // Also the port in settings of a release that had no proxy.
-    6444
-}
-
-impl Default for Ports {
-    fn default() -> Self {
-        Self {
-            // The defaults of kubeadm, etcd and upstream's pkg/cluster/ports, which firewalls and
-            // tools expect.
-            api: 6443,
-            store: 2379,
-            store_peer: 2380,
-            kubelet: 10250,
-            kubelet_health: 10248,
-            controller_manager: 10257,
-            scheduler: 10259,
-            proxy_metrics: 10249,
-            proxy_health: 10256,
-            // Not 53, where resolvers of the machine listen.
-            dns: 10053,
-            dns_health: 10054,
-            api_proxy: default_proxy_port(),
-        }
-    }
-}
-
-impl Ports {
-    /// Returns the ports that a machine without a control plane uses, with component and flag.
-    #[must_use]
-    pub fn of_node(&self) -> [(&'static str, u16, &'static str); 4] {
-        [
-            ("the kubelet", self.kubelet, "--kubelet-port"),
-            // Ports without a flag of their own: --pick-ports chooses all of them.
-            ("the kubelet's health", self.kubelet_health, "--pick-ports"),
-            ("kube-proxy's metrics", self.proxy_metrics, "--pick-ports"),
-            ("kube-proxy's health", self.proxy_health, "--pick-ports"),
-        ]
-    }
-
-    /// Returns each port with its component and flag.
-    #[must_use]
-    pub fn all(&self) -> [(&'static str, u16, &'static str); 11] {
-        [
-            ("the API server", self.api, "--api-port"),
-            ("the store", self.store, "--store-port"),
-            ("the store's peers", self.store_peer, "--store-peer-port"),
-            ("the kubelet", self.kubelet, "--kubelet-port"),
-            ("the kubelet's health", self.kubelet_health, "--pick-ports"),
-            (
-                "the controller manager",
-                self.controller_manager,
-                "--pick-ports",
-            ),
-            ("the scheduler", self.scheduler, "--pick-ports"),
-            ("kube-proxy's metrics", self.proxy_metrics, "--pick-ports"),
-            ("kube-proxy's health", self.proxy_health, "--pick-ports"),
-            ("cluster DNS", self.dns, "--dns-port"),
-            ("the health of cluster DNS", self.dns_health, "--pick-ports"),
-        ]
-    }
-}
-
 /// Settings of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -148,20 +57,39 @@ pub struct Settings {
     pub bin_dir: PathBuf,
     /// Name of the node.
     pub node_name: String,
-    /// Address of the node.
+    /// Address of the node, of the primary family.
     pub node_address: IpAddr,
+    /// Address of the node, of the other family of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_address: Option<IpAddr>,
     /// Container runtime.
     pub runtime: Runtime,
     /// Plugin of the pod network.
     #[serde(default)]
     pub cni: CniPlugin,
+    /// Backend of `ironclad-cni`.
+    #[serde(default)]
+    pub cni_backend: CniBackend,
+    /// A pod network that is not the cluster's own enforces NetworkPolicies, as its owner said.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub network_policies_enforced: bool,
     /// Addresses of pods.
-    pub pod_cidr: Ipv4Net,
-    /// Addresses of Services.
-    pub service_cidr: Ipv4Net,
+    pub pod_cidr: Ranges,
+    /// Addresses of Services, of the families of pods.
+    pub service_cidr: Ranges,
+    /// Address of the DNS server of each node; None if pods use that of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_dns: Option<IpAddr>,
     /// Addresses for Services of type LoadBalancer, as in `--load-balancer-pool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_pool: Option<String>,
+    /// Issuers of tokens, as in the field `jwt` of `--authentication-config`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub token_issuers: Vec<serde_json::Value>,
+    /// The published issuers that those of this machine replace, if a command has changed them and
+    /// has not published them yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_issuers: Option<Vec<serde_json::Value>>,
     /// DNS domain.
     pub domain: String,
     /// Ports of the components.
@@ -270,6 +198,13 @@ impl Settings {
         self.control_plane.as_ref()?.identity()
     }
 
+    /// Returns whether NetworkPolicies have an effect in the cluster: its nodes enforce them, or
+    /// the network of another owner does.
+    #[must_use]
+    pub fn has_enforced_policies(&self) -> bool {
+        self.network_policies_enforced || self.cluster_enforces_policies()
+    }
+
     /// Returns whether the nodes of the cluster enforce NetworkPolicies. A machine with another
     /// runtime does not change that for the others.
     #[must_use]
@@ -278,7 +213,7 @@ impl Settings {
             (Some(membership), _) => membership.enforces_policies,
             (None, Some(shared)) => shared.enforces_policies,
             // This machine has the only control plane, so its own runtime decides for the cluster.
-            (None, None) => self.runtime == Runtime::Own,
+            (None, None) => self.enforces_own_policies(),
         }
     }
 
@@ -287,14 +222,28 @@ impl Settings {
     /// own.
     #[must_use]
     pub fn enforces_policies(&self) -> bool {
-        self.runtime == Runtime::Own && self.cluster_enforces_policies()
+        self.enforces_own_policies() && self.cluster_enforces_policies()
+    }
+
+    /// Returns whether pods of this machine have a network that is not the cluster's own, which may
+    /// enforce policies.
+    pub(crate) fn has_network_of_others(&self) -> bool {
+        self.runs_pods() && !self.enforces_own_policies()
+    }
+
+    /// Returns whether kube-proxy can enforce policies in the pod network of this machine.
+    fn enforces_own_policies(&self) -> bool {
+        self.runtime == Runtime::Own && !self.has_foreign_network()
     }
 
     /// Returns whether the pods of this machine are not isolated by NetworkPolicies, unlike those
     /// of other nodes.
     #[must_use]
     pub(crate) fn lacks_policies(&self) -> bool {
-        self.runs_pods() && self.cluster_enforces_policies() && !self.enforces_policies()
+        if self.network_policies_enforced && self.has_network_of_others() {
+            return false;
+        }
+        self.runs_pods() && self.has_enforced_policies() && !self.enforces_policies()
     }
 
     /// Returns whether pods really run, and the range of this machine's pods is known: that of a
@@ -339,31 +288,12 @@ impl Settings {
         }
     }
 
-    /// Returns the prefix length of a node's pods: /24, or the cluster's if it is smaller.
+    /// Returns whether a table of nftables is that of a cluster, this one or another.
     #[must_use]
-    pub fn node_prefix_length(&self) -> u8 {
-        // 24 is upstream's default of `--node-cidr-mask-size-ipv4`.
-        self.pod_cidr.prefix_len().max(24)
-    }
-
-    /// Returns the range of a node's pods: the first node has the first range, and so on.
-    #[must_use]
-    pub fn pods_of_node(&self, number: u8) -> Ipv4Net {
-        if let Some(pods) = self
-            .membership
-            .as_ref()
-            .and_then(|membership| membership.pods)
-        {
-            return pods;
-        }
-        let shared = self.control_plane.as_ref();
-        if let Some(pods) = shared.and_then(|shared| shared.pods) {
-            return pods;
-        }
-        let length = self.node_prefix_length();
-        let size = 1u32.checked_shl(u32::from(32 - length)).unwrap_or(0);
-        let offset = u32::from(number.saturating_sub(1)).wrapping_mul(size);
-        Ipv4Net::new(nth_address(self.pod_cidr, offset), length).unwrap_or(self.pod_cidr)
+    pub(crate) fn is_table(name: &str) -> bool {
+        let word = name.strip_prefix("ironclad-");
+        // The length of `instance_name`.
+        name == "ironclad" || word.is_some_and(|word| word.len() == 8)
     }
 
     /// Returns the name of the bridge between the nodes.
@@ -376,38 +306,10 @@ impl Settings {
         }
     }
 
-    /// Returns the address of a node on the link between the nodes; that of the first node is the
-    /// gateway of the others.
+    /// Returns the issuer of the tokens of ServiceAccounts.
     #[must_use]
-    pub fn link_address(&self, number: u8) -> Ipv4Addr {
-        self.node_network.map_or(Ipv4Addr::LOCALHOST, |range| {
-            nth_address(range, u32::from(number))
-        })
-    }
-
-    /// Returns the address of the Service `kubernetes`.
-    #[must_use]
-    pub fn api_service_address(&self) -> Ipv4Addr {
-        // The API server takes the first address of the range for it.
-        nth_address(self.service_cidr, 1)
-    }
-
-    /// Returns the address of the Service `kube-dns`.
-    #[must_use]
-    pub fn dns_service_address(&self) -> Ipv4Addr {
-        // kubeadm chooses the tenth address, too (`GetDNSIP`).
-        nth_address(self.service_cidr, 10)
-    }
-
-    /// Returns the listen address of the cluster DNS: on the bridge, or the node's address if there
-    /// is no bridge.
-    #[must_use]
-    pub fn dns_listen_address(&self) -> IpAddr {
-        if self.runs_pods() {
-            IpAddr::V4(nth_address(self.pods_of_node(1), 1))
-        } else {
-            self.node_address
-        }
+    pub fn service_account_issuer(&self) -> String {
+        format!("https://kubernetes.default.svc.{}", self.domain)
     }
 
     /// Returns the URL of the API server for clients on this machine.
@@ -462,10 +364,16 @@ impl Settings {
             node_name: "n1".into(),
             node_address: "192.0.2.2".parse().unwrap(),
             runtime: Runtime::Own,
+            second_address: None,
             cni: CniPlugin::Bridge,
+            cni_backend: CniBackend::Auto,
+            network_policies_enforced: false,
+            node_dns: None,
             pod_cidr: "10.244.0.0/16".parse().unwrap(),
             service_cidr: "10.96.0.0/16".parse().unwrap(),
             load_balancer_pool: None,
+            token_issuers: Vec::new(),
+            replaced_issuers: None,
             domain: "cluster.local".into(),
             ports: Ports::default(),
             verbosity: 0,
@@ -548,11 +456,6 @@ pub fn instance_name(data_dir: &Path) -> String {
         .collect()
 }
 
-/// Returns the n-th address of a range.
-pub(crate) fn nth_address(range: Ipv4Net, n: u32) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(range.network()).wrapping_add(n))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -614,26 +517,10 @@ mod tests {
         assert_ne!(a.table(), b.table());
         for settings in [&default, &a, &b] {
             assert!(settings.bridge().len() <= 15 && Settings::is_bridge(&settings.bridge()));
+            assert!(Settings::is_table(&settings.table()));
         }
         for other in ["docker0", "ic-", "ic-123456789", "ironclad"] {
             assert!(!Settings::is_bridge(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn pods_of_the_node_are_the_first_24_bits_of_the_range() {
-        for (range, node, bridge) in [
-            ("10.244.0.0/16", "10.244.0.0/24", "10.244.0.1"),
-            ("10.1.2.0/24", "10.1.2.0/24", "10.1.2.1"),
-            ("10.1.2.64/26", "10.1.2.64/26", "10.1.2.65"),
-        ] {
-            let settings = Settings {
-                pod_cidr: range.parse().unwrap(),
-                ..Settings::example()
-            };
-            let first = settings.first_node();
-            assert_eq!(first.pods.to_string(), node);
-            assert_eq!(first.bridge_address().to_string(), bridge);
         }
     }
 
@@ -645,6 +532,39 @@ mod tests {
         fs::write(dir.path().join("settings.json"), tree.to_string()).unwrap();
         let loaded = Settings::load(dir.path()).unwrap().unwrap();
         assert_eq!(loaded, settings_in(dir.path()));
+    }
+
+    /// The network of another owner enforces policies on machines that have it, and not on those
+    /// with a network of this project.
+    #[test]
+    fn network_of_another_owner_enforces_policies_on_its_machines_only() {
+        let own = Settings::example();
+        let without = Settings {
+            cni: CniPlugin::None,
+            ..Settings::example()
+        };
+        let mut joined = Settings::example_joined();
+        joined.membership.as_mut().unwrap().enforces_policies = false;
+        let joined_without = Settings {
+            cni: CniPlugin::None,
+            ..joined.clone()
+        };
+        for (settings, claimed, enforced, lacks) in [
+            (&own, false, true, false),
+            (&without, false, false, false),
+            (&without, true, true, false),
+            (&joined, false, false, false),
+            (&joined, true, true, true),
+            (&joined_without, true, true, false),
+        ] {
+            let settings = Settings {
+                network_policies_enforced: claimed,
+                ..settings.clone()
+            };
+            let found = (settings.has_enforced_policies(), settings.lacks_policies());
+            assert_eq!(found, (enforced, lacks), "{settings:?}");
+            assert_eq!(settings.enforces_policies(), settings == own);
+        }
     }
 
     #[test]
@@ -676,12 +596,5 @@ mod tests {
             );
             assert_eq!(found, (cluster, own), "{settings:?}");
         }
-    }
-
-    #[test]
-    fn default_ports_are_distinct() {
-        let mut ports = Ports::default().all().map(|(_, port, _)| port);
-        ports.sort_unstable();
-        assert!(ports.windows(2).all(|pair| pair[0] != pair[1]), "{ports:?}");
     }
 }

@@ -1,5 +1,5 @@
 //! Component status: read from the records, so that it needs neither the supervisor nor the API
-//! server.
+//! server. Only the warnings need the store of this machine.
 
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use crate::layout::Layout;
 use crate::plan::make_plan;
 use crate::process::Record;
 use crate::settings::Settings;
+use crate::store_members::{Warning, find_quorum_warning};
 use crate::supervisor;
 use crate::supervisor_record::running_supervisor;
 
@@ -53,6 +54,9 @@ pub struct Report {
     pub supervisor: Option<i32>,
     /// The components.
     pub components: Vec<Component>,
+    /// Properties of the cluster that should be changed before a machine is lost. They do not make
+    /// it unhealthy.
+    pub warnings: Vec<Warning>,
 }
 
 impl Report {
@@ -87,6 +91,7 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
             node: process.node,
         });
     }
+    let warnings = find_quorum_warning(&settings, &layout).await;
     let supervisor = running_supervisor(&layout).map(|record| record.pid);
     Ok(Report {
         data_dir: data_dir.display().to_string(),
@@ -103,5 +108,6 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
         supervised: supervisor.is_some(),
         supervisor,
         components,
+        warnings: warnings.into_iter().collect(),
     })
 }

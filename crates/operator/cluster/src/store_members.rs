@@ -3,6 +3,7 @@
 
 mod decide;
 mod find;
+mod quorum;
 mod requests;
 
 pub(crate) use decide::{
@@ -12,6 +13,8 @@ pub(crate) use decide::{
 pub(crate) use find::{
     describe_leaving_member, find_members, find_other_urls, find_store_urls, format_host_url,
 };
+pub use quorum::Warning;
+pub(crate) use quorum::find_quorum_warning;
 pub(crate) use requests::{
     MemberList, decide_step, ensure_member, find_responding, list_members, promote_member,
     publish_peer_url, remove_member,

@@ -5,7 +5,6 @@
 //! Invariant: the end of the supervisor ends no other process. It stops components only when it is
 //! stopped (SIGTERM) or when the plan changes (SIGHUP).
 
-mod identity;
 mod process_loop;
 mod rotate;
 mod sockets;
@@ -34,7 +33,6 @@ use crate::settings::Settings;
 use crate::supervisor_record::{NAME, lock_cluster};
 use crate::upgrade_state::is_unfinished;
 
-use identity::IdentityWatch;
 use process_loop::Dependencies;
 pub(crate) use process_loop::is_ready;
 use sockets::Sockets;
@@ -42,16 +40,8 @@ use sockets::Sockets;
 /// Interval between two checks of certificates.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
 /// Interval between two checks of log sizes, which bounds a log to what is written in a minute
-/// above the limit; and of the certificate that the kubelet of a joined machine renews.
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// A reason to apply a plan.
-enum Trigger {
-    /// A command wrote the plan.
-    Hangup,
-    /// Certificates may be due, or the kubelet has renewed its own, whose digest is given.
-    Renewal(Option<String>),
-}
+/// above the limit.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 struct SupervisedProcess {
     process: Process,
@@ -83,31 +73,28 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     let (mut kept, sockets) = (HashMap::new(), Sockets::default());
     adjust_processes(&mut kept, Plan::load(&layout)?, &layout, &sockets).await;
     let mut routes = start_routes(&settings, &layout);
-    let mut identity = IdentityWatch::new(&layout);
-    let mut each_minute = tokio::time::interval(MINUTE);
+    let mut log_check = tokio::time::interval(LOG_INTERVAL);
     let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
     loop {
-        let trigger = tokio::select! {
+        tokio::select! {
             () = shutdown.cancelled() => break,
-            _ = hangup.recv() => Trigger::Hangup,
-            _ = each_minute.tick() => {
+            _ = hangup.recv() => {}
+            _ = log_check.tick() => {
                 rotate::rotate_logs(&layout.logs());
-                match identity.find_due_change(&layout) {
-                    Some(digest) => Trigger::Renewal(Some(digest)),
-                    None => continue,
-                }
+                continue;
             }
-            _ = renewal.tick() => Trigger::Renewal(None),
-        };
-        // A later `up` may have added nodes.
-        let current = reload_settings(&settings);
-        if let Some(plan) = next_plan(&trigger, &current, &layout) {
-            adjust_processes(&mut kept, plan, &layout, &sockets).await;
-            // The old ones end when they are dropped: their connection has the old certificate.
-            routes = start_routes(&current, &layout);
-            if let Trigger::Renewal(Some(digest)) = trigger {
-                identity.accept(digest);
+            _ = renewal.tick() => {
+                renew_if_due(&settings, &layout);
+                continue;
             }
+        }
+        match Plan::load(&layout) {
+            Ok(plan) => {
+                adjust_processes(&mut kept, plan, &layout, &sockets).await;
+                routes = start_routes(&reload_settings(&settings), &layout);
+            }
+            // A plan that is half written or of another release must not stop a running cluster.
+            Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
         }
     }
     // Reached by SIGTERM only: a supervisor that is killed leaves its processes to the next one.
@@ -117,59 +104,31 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     Ok(())
 }
 
-/// Returns the plan to apply; None if there is none, or an error was logged.
-fn next_plan(trigger: &Trigger, current: &Settings, layout: &Layout) -> Option<Plan> {
-    let is_renewal = matches!(trigger, Trigger::Renewal(_));
-    let plan = match is_renewal {
-        true => match CommandLock::try_acquire(layout) {
-            // Those that a command has stored before it released the lock.
-            Ok(Some(_lock)) => renew_unless_unfinished(&reload_settings(current), layout),
-            // A command changes the plan, perhaps `ironclad upgrade`. The next interval is near
-            // enough.
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
-        },
-        false => Plan::load(layout).map(Some),
+/// Renews the certificates that are due, and warns of those that expire soon.
+fn renew_if_due(settings: &Settings, layout: &Layout) {
+    let renewed = match CommandLock::try_acquire(layout) {
+        // The settings that a command has stored before it released the lock.
+        Ok(Some(_lock)) => renew_certificates(&reload_settings(settings), layout),
+        // A command is running, perhaps `ironclad upgrade`. The next interval is soon enough.
+        Ok(None) => Ok(Vec::new()),
+        Err(error) => Err(error),
     };
-    if is_renewal {
-        log_warnings(current);
+    match renewed {
+        Ok(written) if written.is_empty() => {}
+        Ok(written) => tracing::info!(?written, "certificates renewed"),
+        Err(error) => {
+            tracing::error!(%error, "certificates can't be renewed; they expire within 90 days");
+        }
     }
-    plan.unwrap_or_else(|error| {
-        log_plan_error(&error, is_renewal, current);
-        None
-    })
+    log_warnings(&reload_settings(settings));
 }
 
-/// Renews certificates; the lock of commands is held. Returns None if there is nothing to apply.
-fn renew_unless_unfinished(current: &Settings, layout: &Layout) -> Result<Option<Plan>> {
-    // It would give all components the programs of one release, without any check.
-    if is_unfinished(layout) {
-        tracing::warn!(
-            "certificates are not renewed before the interrupted upgrade has ended; run `ironclad upgrade` again"
-        );
-        return Ok(None);
-    }
-    renew_certificates(current, layout)
-}
-
-fn log_plan_error(error: &Error, is_renewal: bool, current: &Settings) {
-    if !is_renewal {
-        // A plan that is half written or of another release must not stop a running cluster.
-        tracing::error!(%error, "the new plan can't be read; the old one stays");
-    } else if current.membership.is_some() {
-        tracing::error!(
-            %error,
-            "kube-proxy can't be restarted with the renewed certificate of its node; run `ironclad join`"
-        );
-    } else {
-        tracing::error!(%error, "certificates can't be renewed; they end within 90 days");
-    }
-}
-
-/// Starts the task that keeps the routes to the pods of other machines; none without a pod network.
+/// Starts the task that keeps the routes to the pods of other machines, unless the machine has no
+/// pod network, or one that keeps its own routes.
 fn start_routes(settings: &Settings, layout: &Layout) -> JoinSet<()> {
     let mut routes = JoinSet::new();
-    if settings.has_pod_network() {
+    let has_routes = settings.has_bridge() && !settings.has_network_agent();
+    if settings.has_pod_network() && has_routes {
         let (settings, layout) = (settings.clone(), layout.clone());
         let follow = move || follow_nodes(settings.clone(), layout.clone());
         routes.spawn(async move {
@@ -186,23 +145,21 @@ fn reload_settings(settings: &Settings) -> Settings {
     stored.ok().flatten().unwrap_or_else(|| settings.clone())
 }
 
-/// Renews certificates in their last 90 days. If there were any, returns the plan that restarts the
-/// components that use them.
-///
-/// On a machine that joined a cluster the kubelet renews its certificate, and what else uses it is
-/// restarted.
-fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
+/// Renews certificates in their last 90 days; the lock of commands is held. Returns the names of
+/// the written ones. Components follow their files, so none is restarted.
+fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Vec<String>> {
+    // The kubelet of a machine that joined renews its own certificate.
     if settings.membership.is_some() {
-        cluster_files::write_plan(settings, layout)?;
-        return Plan::load(layout).map(Some);
+        return Ok(Vec::new());
     }
-    let written = cluster_files::write_files(settings, layout, Renewal::Due)?;
-    if written.is_empty() {
-        return Ok(None);
+    // It writes these files, too.
+    if is_unfinished(layout) {
+        tracing::warn!(
+            "certificates are not renewed before the interrupted upgrade has ended; run `ironclad upgrade` again"
+        );
+        return Ok(Vec::new());
     }
-    tracing::info!(?written, "certificates renewed");
-    cluster_files::write_plan(settings, layout)?;
-    Plan::load(layout).map(Some)
+    cluster_files::write_credentials(settings, layout, Renewal::Due)
 }
 
 /// Makes this process the cluster's only supervisor. The kernel releases the lock when the process
@@ -350,29 +307,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn renewal_restarts_what_uses_a_certificate_and_nothing_else() {
+    fn renewal_restarts_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings {
             data_dir: dir.path().into(),
             runtime: crate::settings::Runtime::Simulated,
-            ..Settings::example()
+            ..Settings::with_nodes(2)
         };
         let layout = Layout::new(dir.path(), false);
-        let first = renew_certificates(&settings, &layout).unwrap().unwrap();
+        renew_certificates(&settings, &layout).unwrap();
+        let none: [String; 0] = [];
+        assert_eq!(renew_certificates(&settings, &layout).unwrap(), none);
+        let stamped = || {
+            let mut plan = crate::plan::make_plan(&settings, &layout);
+            plan.set_stamps();
+            plan
+        };
+        let before = stamped();
+        for name in ["apiserver", "scheduler", "etcd/peer", "kubelet-serving-n"] {
+            let _ = std::fs::remove_file(layout.pki().join(format!("{name}.crt")));
+        }
+        let renewed = renew_certificates(&settings, &layout).unwrap();
+        assert!(renewed.contains(&"scheduler".to_owned()), "{renewed:?}");
+        cluster_files::write_credentials(&settings, &layout, Renewal::All).unwrap();
+        assert_eq!(stamped(), before);
+        for name in [
+            "ca.crt",
+            "ca.key",
+            "etcd/ca.crt",
+            "etcd/ca.key",
+            "sa.key",
+            "sa.pub",
+        ] {
+            std::fs::remove_file(layout.pki().join(name)).unwrap();
+        }
+        cluster_files::write_credentials(&settings, &layout, Renewal::All).unwrap();
         assert_eq!(
-            renew_certificates(&settings, &layout).unwrap(),
-            None,
-            "nothing is due"
+            stamped(),
+            before,
+            "CAs and keys of ServiceAccounts are followed"
         );
-        std::fs::remove_file(layout.pki().join("scheduler.crt")).unwrap();
-        let second = renew_certificates(&settings, &layout).unwrap().unwrap();
-        let changed = first
-            .processes
-            .iter()
-            .zip(&second.processes)
-            .filter(|(old, new)| old != new);
-        let names: Vec<_> = changed.map(|(old, _)| old.name.as_str()).collect();
-        assert_eq!(names, ["kube-scheduler"]);
     }
 
     /// Returns a process that writes its name to `log` when it is stopped.
@@ -421,7 +395,6 @@ mod tests {
         }
     }
 
-    /// The plan of one release would replace the programs without any check.
     #[test]
     fn renewal_waits_for_the_end_of_an_interrupted_upgrade() {
         let dir = tempfile::tempdir().unwrap();
@@ -432,12 +405,11 @@ mod tests {
         };
         let layout = Layout::new(dir.path(), false);
         std::fs::write(layout.upgrade(), "{}").unwrap();
-        let renewal = Trigger::Renewal(None);
-        assert_eq!(next_plan(&renewal, &settings, &layout), None);
-        assert!(!layout.plan().exists());
+        renew_if_due(&settings, &layout);
+        assert!(!layout.pki().exists());
         crate::upgrade_state::end_upgrade(&layout).unwrap();
-        let first = next_plan(&renewal, &settings, &layout).unwrap();
-        assert_eq!(next_plan(&Trigger::Hangup, &settings, &layout), Some(first));
+        renew_if_due(&settings, &layout);
+        assert!(layout.pki().join("scheduler.crt").exists());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use operator_pki::CertificateKey;
 
 use crate::addons::TOKEN_GROUP;
-use crate::connect::connect_admin;
+use crate::admin_kubeconfig::connect_admin_anywhere;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::random_token::{compute_end, generate_token};
@@ -48,7 +48,7 @@ pub async fn create_control_plane_token(
         ..options.clone()
     };
     // The keys first: a token for the control plane is of no use without them.
-    let key = upload_keys(&connect_admin(&settings, &layout)?, &layout).await?;
+    let key = upload_keys(&connect_admin_anywhere(&settings, &layout)?, &layout).await?;
     let groups = vec![TOKEN_GROUP.to_owned(), CONTROL_PLANE_GROUP.to_owned()];
     let token = store_token(data_dir, &options, groups).await?;
     Ok((token, key))
@@ -149,7 +149,7 @@ fn describe_error(what: &str) -> impl FnOnce(client::Error) -> Error + use<> {
 
 fn connect_cluster(data_dir: &Path) -> Result<Client> {
     let settings = load_settings(data_dir)?;
-    connect_admin(&settings, &Layout::for_settings(&settings))
+    connect_admin_anywhere(&settings, &Layout::for_settings(&settings))
 }
 
 fn load_settings(data_dir: &Path) -> Result<Settings> {

@@ -2,9 +2,11 @@
 
 mod address;
 pub(crate) mod choose;
+pub(crate) mod local_address;
 mod options;
+pub(crate) mod plugin;
 mod pool;
-mod register;
+pub(crate) mod register;
 pub(crate) mod start;
 pub(crate) mod wait;
 
@@ -13,16 +15,20 @@ use std::time::Instant;
 use client::Client;
 use operator_pki::Renewal;
 
+use crate::addons::GivenOptions;
+use crate::admin_kubeconfig::{read_named_servers, store_named_servers};
 use crate::cluster_files::write_files;
-use crate::connect::{connect_admin, connect_admin_at, local_api_url, local_store_url};
+use crate::connect::{connect_admin, local_store_url};
 use crate::containers;
 use crate::control_plane::{MemberIdentity, StoreMember};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
+use crate::node_state::NodeState;
 use crate::plan::{Process, format_member_url, make_plan};
 use crate::settings::Settings;
 use crate::store_members::{LocalMember, list_members, publish_peer_url};
+use crate::token_issuers::check_issuers;
 use crate::{addons, checks, files, network, store_data};
 pub use options::UpOptions;
 
@@ -46,25 +52,31 @@ pub async fn start_cluster(
     prepare_machine(&settings, &layout, report_progress)?;
     report_progress("starting the components");
     let client = connect_admin(&settings, &layout)?;
-    let processes = start_components(&settings, &layout, &client, report_progress).await?;
+    let mut processes = start_components(&settings, &layout, &client, report_progress).await?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
     share_store(&mut settings, &layout).await?;
     wait::wait_for_system(&client, &settings, &layout).await?;
-    adopt_control_plane(&mut settings, options, &client, report_progress).await?;
-    match &options.shared {
-        // `init` on a further machine: cluster-info gets its address.
-        Some(_) => addons::publish_cluster(&client, &settings, &layout).await?,
-        None => addons::apply_addons(&client, &settings, &layout).await?,
+    if let Some(newer) =
+        adopt_control_plane(&mut settings, options, &client, report_progress).await?
+    {
+        processes = newer;
     }
+    publish_settings(&mut settings, options, &client, report_progress).await?;
     let nodes = settings.nodes();
     report_progress(&match nodes.len() {
         1 => "waiting for the node".to_owned(),
         count => format!("waiting for {count} nodes"),
     });
+    wait::wait_for_replacements(&processes, &layout).await?;
+    let mut state = NodeState::Ready;
     for node in &nodes {
-        wait::wait_for_node(&client, node, &processes, &layout, started).await?;
+        state = wait::wait_for_node(&client, &settings, node, &processes, &layout, started).await?;
     }
     complete_nodes(&settings, &layout, &client, report_progress).await?;
+    if settings.control_plane.is_some() {
+        name_servers(&settings, &layout, &client, report_progress).await;
+    }
+    state.report(&settings, report_progress);
     report_progress(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()
@@ -75,6 +87,7 @@ pub async fn start_cluster(
 /// Rejects a start before the first file is written: it leaves nothing behind.
 async fn check_start(settings: &Settings, layout: &Layout) -> Result<()> {
     checks::check_host(settings, layout)?;
+    check_issuers(settings)?;
     address::check_address(settings, layout).await?;
     store_data::check_store_data(layout)?;
     register::check_added_nodes(settings, layout).await
@@ -107,17 +120,17 @@ async fn start_components(
     report_progress: &dyn Fn(&str),
 ) -> Result<Vec<Process>> {
     register::register_nodes(settings, layout, client).await?;
-    let processes = start_plan(settings, layout)?;
+    let processes = start::start_processes(settings, layout, make_plan(settings, layout))?;
     if settings.runs_pods() {
         report_progress("importing images");
         // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
         // and they need the pause image.
-        import_images(settings, layout).await?;
+        import_images(settings, &processes, layout).await?;
     }
     report_progress("waiting for the API server");
     wait::wait_for_api_server(client, layout).await?;
     // The client's server may be another machine, or the one that is about to be replaced.
-    wait_for_own_server(settings, &processes, layout).await?;
+    wait::wait_for_own_server(settings, &processes, layout).await?;
     store_data::record_store_data(layout)?;
     Ok(processes)
 }
@@ -133,57 +146,99 @@ async fn complete_nodes(
         register::label_control_plane(settings, client).await?;
     }
     register::publish_gateways(settings, client).await?;
+    wait::wait_for_service_account(client, layout).await?;
     report_progress("waiting for cluster DNS");
     // Last: a user's first pod looks up names, and a failed lookup may be cached.
     wait::wait_for_dns(settings, layout).await
 }
 
-/// Stores the load balancer and the names of API servers that another machine has published since,
-/// and issues the certificate with them.
+/// Writes the administrator's kubeconfig with the API servers of all machines. The proxy of the
+/// machine does that, too, so a failure is no error.
+async fn name_servers(
+    settings: &Settings,
+    layout: &Layout,
+    client: &Client,
+    report_progress: &dyn Fn(&str),
+) {
+    let found = read_named_servers(client, settings).await;
+    let stored = found.and_then(|found| store_named_servers(&found, settings, layout));
+    if let Err(error) = stored {
+        report_progress(&format!(
+            "warning: admin.kubeconfig may lack API servers of other machines: {error}"
+        ));
+    }
+}
+
+/// Stores the settings of API servers that another machine has published since, such as the load
+/// balancer, and issues the certificate with them. Returns the processes of the plan with them, if
+/// there are any.
 async fn adopt_control_plane(
     settings: &mut Settings,
     options: &UpOptions,
     client: &Client,
     report_progress: &dyn Fn(&str),
-) -> Result<()> {
-    let Some(known) = &settings.control_plane else {
-        return Ok(());
+) -> Result<Option<Vec<Process>>> {
+    if settings.control_plane.is_none() {
+        return Ok(None);
+    }
+    let given = GivenOptions {
+        changes_issuers: options.authentication_config.is_some(),
+        shared: options.shared.as_ref(),
+        network_policies_enforced: options.network_policies_enforced,
     };
-    let given = options.shared.as_ref();
-    let Some(newer) = addons::find_newer_control_plane(client, known, given).await else {
-        return Ok(());
+    let Some(newer) = addons::find_newer_settings(client, settings, given).await? else {
+        return Ok(None);
     };
-    report_progress(
-        "changing the endpoint and the names of the API server to those of the cluster",
-    );
-    settings.control_plane = Some(newer);
+    let changes = addons::list_changes(settings, &newer);
+    if changes.is_empty() {
+        // Only the issuers that this command replaces.
+        *settings = newer;
+        settings.save()?;
+        return Ok(None);
+    }
+    // The map can be edited by hand, and the API server would not start with a wrong issuer.
+    check_issuers(&newer).map_err(|error| {
+        Error::Refused(format!(
+            "the ConfigMap {} of the cluster has issuers of tokens that can't be used, and nothing was changed here ({error}); \
+             give a correct file to `ironclad init`",
+            crate::published::CLUSTER_CONFIG
+        ))
+    })?;
+    report_progress(&format!(
+        "changing settings to those of the cluster: {}",
+        changes.join(", ")
+    ));
+    *settings = newer;
     settings.save()?;
     let layout = Layout::for_settings(settings);
     write_files(settings, &layout, Renewal::Due)?;
-    let processes = start_plan(settings, &layout)?;
-    wait_for_own_server(settings, &processes, &layout).await
+    let processes = start::start_processes(settings, &layout, make_plan(settings, &layout))?;
+    wait::wait_for_own_server(settings, &processes, &layout).await?;
+    Ok(Some(processes))
 }
 
-/// Starts the processes of the settings; returns them with their stamps.
-fn start_plan(settings: &Settings, layout: &Layout) -> Result<Vec<Process>> {
-    let mut plan = make_plan(settings, layout);
-    plan.set_stamps();
-    let processes = plan.processes.clone();
-    start::start_processes(settings, layout, plan)?;
-    Ok(processes)
-}
-
-/// Waits until the API server of this machine is ready, with its present certificate.
-async fn wait_for_own_server(
-    settings: &Settings,
-    processes: &[Process],
-    layout: &Layout,
+/// Creates or updates the objects of the cluster, or those of this machine.
+async fn publish_settings(
+    settings: &mut Settings,
+    options: &UpOptions,
+    client: &Client,
+    report_progress: &dyn Fn(&str),
 ) -> Result<()> {
-    if let Some(server) = processes.iter().find(|p| p.name == "kube-apiserver") {
-        wait::wait_for_replacement(server, layout).await?;
+    let layout = Layout::for_settings(settings);
+    if settings.replaced_issuers.is_none() {
+        return match &options.shared {
+            // `init` on a further machine: cluster-info gets its address.
+            Some(_) => addons::publish_cluster(client, settings, &layout).await,
+            None => addons::apply_addons(client, settings, &layout).await,
+        };
     }
-    let client = connect_admin_at(&local_api_url(settings), layout);
-    wait::wait_for_api_server(&client, layout).await
+    if options.authentication_config.is_none() {
+        report_progress("publishing the issuers of tokens that an earlier command stored here");
+    }
+    // Also on a further machine: only `init` changes the issuers there.
+    addons::publish_cluster(client, settings, &layout).await?;
+    settings.replaced_issuers = None;
+    settings.save()
 }
 
 /// Publishes the address at which the store's member of this machine listens: that of a cluster
@@ -212,14 +267,19 @@ async fn share_store(settings: &mut Settings, layout: &Layout) -> Result<()> {
     publish_peer_url(&urls, &list.members, own, layout).await
 }
 
-/// Imports the cluster's own images on every node.
-pub(crate) async fn import_images(settings: &Settings, layout: &Layout) -> Result<()> {
+/// Imports the cluster's own images on every node. `processes` are those of the plan.
+pub(crate) async fn import_images(
+    settings: &Settings,
+    processes: &[Process],
+    layout: &Layout,
+) -> Result<()> {
     let images = [pause_image()?, busybox_image()?];
     for node in settings.nodes() {
         let layout_of_node = layout.for_node(node.number);
         if let Some(socket) = containers::runtime_socket(settings, &layout_of_node) {
-            let log = layout.log(&node.process_name("containerd"));
-            wait::wait_for_socket(&socket, &log).await?;
+            let name = node.process_name("containerd");
+            wait::wait_for_runtime(&name, processes, layout).await?;
+            wait::wait_for_socket(&socket, &layout.log(&name)).await?;
             containers::import_images(&images, &socket, &layout_of_node)?;
         }
     }

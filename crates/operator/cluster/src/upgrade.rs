@@ -27,6 +27,7 @@ use crate::plan::{Plan, make_plan};
 use crate::settings::Settings;
 use crate::status::cluster_status;
 use crate::systemd;
+use crate::token_issuers::check_issuers;
 use crate::up::choose::{absolute_path, reject_removed};
 use crate::upgrade_state::{FORMAT, Phase, UpgradeState, end_upgrade, is_unfinished};
 use configs::{NewConfigs, write_credentials};
@@ -221,7 +222,9 @@ impl Upgrade<'_> {
             programs.push(plugin);
         }
         reject_foreign_owners(programs)?;
-        check_programs(steps, to, self.options.allow_downgrade).await
+        let planned = check_programs(steps, to, self.options.allow_downgrade).await?;
+        check_issuers(&self.settings_for(to))?;
+        Ok(planned)
     }
 
     /// Rejects a cluster that is not healthy: a failure would not be that of a new program.
@@ -348,6 +351,12 @@ impl Upgrade<'_> {
 
     /// Updates the objects of the cluster. An error of a moment does not undo the upgrade.
     async fn update_objects(&self, settings: &Settings) -> Result<()> {
+        // Issuers of tokens that are not published yet wait for `up`: a refusal of them would undo
+        // the upgrade.
+        let settings = &Settings {
+            replaced_issuers: None,
+            ..settings.clone()
+        };
         let client = connect_admin_at(&local_api_url(settings), self.layout);
         let mut failure = None;
         let updating = async {

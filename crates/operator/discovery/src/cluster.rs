@@ -24,20 +24,19 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads the only cluster of a kubeconfig. Its users and contexts are ignored.
+    /// Reads the only cluster of a kubeconfig, or that of its current context. Users are ignored.
     ///
     /// # Errors
-    /// The text has no or several clusters, no CA, or a server without TLS.
+    /// The text has no such cluster, or one without a CA or with a server without TLS.
     pub fn from_kubeconfig(text: &str, what: &str) -> Result<Self, Error> {
         let failed = |defect: &str| Error::Kubeconfig {
             what: what.to_owned(),
             defect: defect.to_owned(),
         };
-        let clusters = client::read_clusters(text).map_err(|_| failed("is no kubeconfig"))?;
-        let mut clusters = clusters.into_iter();
-        let (Some(cluster), None) = (clusters.next(), clusters.next()) else {
-            return Err(failed("must have exactly one cluster"));
-        };
+        let cluster = client::read_cluster(text).map_err(|_| failed("is no kubeconfig"))?;
+        let cluster = cluster.ok_or_else(|| {
+            failed("must have exactly one cluster, or a current context that names one of several")
+        })?;
         if cluster.insecure_skip_tls_verify {
             return Err(failed("must not have insecure-skip-tls-verify"));
         }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use base_tls::load_signing_key;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -10,6 +11,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::Error;
 use crate::files::{read_optional, write_private, write_public};
+use crate::key_pair::belongs_to_key;
 
 /// Lifetime of a CA. Replacing one means replacing every certificate it signed.
 // Ten years, as kubeadm's `CACertificateValidityPeriod`.
@@ -24,11 +26,22 @@ pub struct Authority {
 
 impl Authority {
     /// Loads `NAME.crt` and `NAME.key` in `folder`, or creates them.
+    ///
+    /// # Errors
+    /// A file is missing or can't be used, or the key is not that of the certificate, as between
+    /// two writes of a new pair: no client could verify what it signs.
     pub fn ensure(folder: &Path, name: &str, common_name: &str) -> Result<Self, Error> {
         let crt = folder.join(format!("{name}.crt"));
         let key = folder.join(format!("{name}.key"));
         match (read_optional(&crt)?, read_optional(&key)?) {
-            (Some(certificate), Some(key_pem)) => Self::from_pem(&crt, certificate, &key_pem),
+            (Some(certificate), Some(key_pem)) => {
+                let authority = Self::from_pem(&crt, certificate, &key_pem)?;
+                // The texts that are used, because the files can be replaced after the reads.
+                match belongs_to_key(&authority.certificate, &key_pem) {
+                    true => Ok(authority),
+                    false => Err(Error::OtherKey(key)),
+                }
+            }
             (None, None) => Self::create_pair(&crt, &key, common_name),
             // A new key would make every certificate of the CA invalid without a word.
             (Some(_), None) => Err(Error::Half(key)),
@@ -41,7 +54,7 @@ impl Authority {
             path: crt.to_owned(),
             cause,
         };
-        let pair = KeyPair::from_pem(key).map_err(bad)?;
+        let pair = load_signing_key(key).map_err(bad)?;
         let issuer = Issuer::from_ca_cert_pem(&certificate, pair).map_err(bad)?;
         Ok(Self {
             path: crt.to_owned(),
@@ -94,5 +107,23 @@ impl Authority {
 
     pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
         &self.issuer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn key_of_another_ca_is_refused_by_each_load() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["former", "next"] {
+            Authority::ensure(dir.path(), name, name).unwrap();
+        }
+        let key = dir.path().join("former.key");
+        std::fs::copy(dir.path().join("next.key"), &key).unwrap();
+        let loaded = Authority::ensure(dir.path(), "former", "former");
+        assert!(matches!(loaded, Err(Error::OtherKey(path)) if path == key));
     }
 }

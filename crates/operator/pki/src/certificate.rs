@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SanType,
+    KeyUsagePurpose, SanType,
 };
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Name};
 
 use crate::files::{read_optional, write_private, write_public};
+use crate::key_pair::{belongs_to_key, pem_to_der};
 use crate::{Authority, Error};
 
 // One year, as kubeadm's `CertificateValidityPeriod`.
@@ -186,45 +187,6 @@ fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool
         && certificate_names(&certificate) == desired_names(subject)
 }
 
-/// Returns whether the certificate is that of the private key. A crash between the two files leaves
-/// an old certificate beside a new key.
-pub(crate) fn belongs_to_key(certificate: &str, key: &str) -> bool {
-    let Ok(pair) = KeyPair::from_pem(key) else {
-        return false;
-    };
-    let der = pem_to_der(certificate).unwrap_or_default();
-    X509Certificate::from_der(&der).is_ok_and(|(_, certificate)| {
-        // Both are the DER of SubjectPublicKeyInfo (RFC 5280, section 4.1).
-        certificate.public_key().raw == pair.subject_public_key_info()
-    })
-}
-
-/// Returns whether the public keys of a PEM text include that of the private key. A private or
-/// public key in PKCS#1, as kubeadm writes it, is accepted without a comparison.
-pub(crate) fn includes_key(public: &str, key: &str) -> bool {
-    let blocks = |text: &str| -> Vec<x509_parser::pem::Pem> {
-        let blocks = x509_parser::pem::Pem::iter_from_buffer(text.as_bytes());
-        blocks.flatten().collect()
-    };
-    let publics = blocks(public);
-    let are_public = publics
-        .iter()
-        .all(|block| block.label.ends_with("PUBLIC KEY"));
-    if publics.is_empty() || !are_public {
-        return false;
-    }
-    match KeyPair::from_pem(key) {
-        Ok(pair) => {
-            let own = pair.subject_public_key_info();
-            let mut all = publics.iter();
-            all.any(|block| block.contents == own || block.label == "RSA PUBLIC KEY")
-        }
-        Err(_) => blocks(key)
-            .iter()
-            .any(|block| block.label == "RSA PRIVATE KEY"),
-    }
-}
-
 /// Names and expiration of a certificate, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateSummary {
@@ -272,12 +234,6 @@ pub fn list_certificate_hosts(pem: &[u8]) -> Vec<String> {
         host.map(str::to_owned)
     };
     names.iter().filter_map(host).collect()
-}
-
-fn pem_to_der(pem: &str) -> Option<Vec<u8>> {
-    x509_parser::pem::parse_x509_pem(pem.as_bytes())
-        .ok()
-        .map(|(_, pem)| pem.contents)
 }
 
 fn authority_der(authority: &Authority) -> Option<Vec<u8>> {

@@ -26,4 +26,9 @@ pub enum Error {
         "{0} is missing while its counterpart is there; restore it from a backup, or move the whole folder away"
     )]
     Half(PathBuf),
+    /// A CA's key is not that of its certificate.
+    #[error(
+        "{0} is not the key of the first certificate in the file beside it; replace both by those of one CA"
+    )]
+    OtherKey(PathBuf),
 }

@@ -8,6 +8,7 @@ mod authority;
 mod certificate;
 mod error;
 mod files;
+mod key_pair;
 mod kubeconfig;
 mod sealed;
 mod set;
@@ -18,7 +19,7 @@ pub use certificate::{
     summarize_certificate,
 };
 pub use error::Error;
-pub use kubeconfig::{Kubeconfig, encode_base64};
+pub use kubeconfig::{Kubeconfig, NamedServer, encode_base64, write_admin_kubeconfig};
 pub use sealed::{
     CertificateKey, InvalidCertificateKey, KeyFile, KeyMismatch, SealError, find_mismatched_key,
     list_shared_files, write_shared_file,

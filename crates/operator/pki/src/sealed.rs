@@ -10,8 +10,8 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::Error;
-use crate::certificate::{belongs_to_key, includes_key};
 use crate::files::{write_private, write_public};
+use crate::key_pair::{belongs_to_key, includes_key};
 
 // kubeadm's `CertificateKeySize`, the key length of AES-256.
 const KEY_LENGTH: usize = 32;

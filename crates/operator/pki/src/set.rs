@@ -8,6 +8,7 @@ use rcgen::KeyPair;
 use crate::authority::Authority;
 use crate::certificate::{self, Subject, Usage};
 use crate::files::{read_optional, write_private, write_public};
+use crate::kubeconfig::CLUSTER;
 use crate::{Error, Kubeconfig};
 
 /// A node: its name and addresses.
@@ -50,11 +51,23 @@ pub struct Pki {
 
 /// The leaf certificates to renew. Certificates of CAs never are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Renewal {
+pub enum Renewal<'a> {
     /// Those that are in their last 90 days, or have other names than they should.
     Due,
+    /// Those of [`Renewal::Due`], and the named ones.
+    Named(&'a [String]),
     /// All.
     All,
+}
+
+impl Renewal<'_> {
+    fn includes(self, name: &str) -> bool {
+        match self {
+            Self::Due => false,
+            Self::Named(names) => names.iter().any(|named| named == name),
+            Self::All => true,
+        }
+    }
 }
 
 /// Creates missing or outdated certificates in `folder`. Returns the names of the written ones.
@@ -67,7 +80,7 @@ pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Er
 pub fn write_pki(
     folder: &Path,
     names: &Names,
-    renewal: Renewal,
+    renewal: Renewal<'_>,
 ) -> Result<(Pki, Vec<String>), Error> {
     let pki = Pki {
         folder: folder.to_owned(),
@@ -82,9 +95,9 @@ pub fn write_pki(
     let mut written = Vec::new();
     for (signer, name, subject) in desired_certificates(names) {
         let authority = pki.signer(signer);
-        let is_written = match renewal {
-            Renewal::Due => certificate::ensure_certificate(authority, folder, &name, &subject)?,
-            Renewal::All => {
+        let is_written = match renewal.includes(&name) {
+            false => certificate::ensure_certificate(authority, folder, &name, &subject)?,
+            true => {
                 certificate::write_certificate(authority, folder, &name, &subject)?;
                 true
             }
@@ -314,15 +327,29 @@ impl Pki {
         user: &str,
         server: &str,
     ) -> Result<bool, Error> {
+        self.write_group_kubeconfig(path, name, user, server, None)
+    }
+
+    /// Writes a kubeconfig as [`Self::write_kubeconfig`], which a group can read: that of a process
+    /// that drops root.
+    pub fn write_group_kubeconfig(
+        &self,
+        path: &Path,
+        name: &str,
+        user: &str,
+        server: &str,
+        group: Option<u32>,
+    ) -> Result<bool, Error> {
         Kubeconfig {
-            cluster: "ironclad",
+            cluster: CLUSTER,
             user,
             server,
             authority: self.cluster.certificate(),
             certificate: &self.crt(name),
             key: &self.key(name),
+            further: &[],
         }
-        .write(path)
+        .write_for_group(path, group)
     }
 }
 

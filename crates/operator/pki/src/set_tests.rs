@@ -94,6 +94,19 @@ fn missing_key_of_a_ca_is_an_error_that_names_it() {
 }
 
 #[test]
+fn ca_with_the_key_of_another_one_signs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    ensure_pki(dir.path(), &names()).unwrap();
+    let other = fs::read(dir.path().join("front-proxy-ca.key")).unwrap();
+    fs::write(dir.path().join("ca.key"), other).unwrap();
+    let before = fs::read(dir.path().join("scheduler.crt")).unwrap();
+    let error = write_pki(dir.path(), &names(), Renewal::All).err();
+    let error = error.unwrap().to_string();
+    assert!(error.contains("ca.key is not the key"), "{error}");
+    assert_eq!(fs::read(dir.path().join("scheduler.crt")).unwrap(), before);
+}
+
+#[test]
 fn a_kubeconfig_is_private_and_written_once() {
     let dir = tempfile::tempdir().unwrap();
     let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();

@@ -159,7 +159,7 @@ async fn run_scheduler(flags: Flags, shutdown: CancellationToken) -> anyhow::Res
     // Informers run without leadership, too, so that a standby takes over with warm caches.
     let watched = Arc::new(handlers::start_informers(&scheduler, &client, &tasks));
     let open = flags.access.authorization_always_allow_paths.clone();
-    let endpoints = build_endpoints(&scheduler, &watched, access, open);
+    let endpoints = build_endpoints(&client, &scheduler, &watched, access, open);
     // Served before leadership: probes must reach a standby as well.
     let versions = match flags.disable_http2_serving {
         true => HttpVersions::OnlyHttp1,
@@ -176,6 +176,7 @@ async fn run_scheduler(flags: Flags, shutdown: CancellationToken) -> anyhow::Res
 }
 
 fn build_endpoints(
+    client: &Client,
     scheduler: &Arc<Scheduler>,
     watched: &Arc<Watched>,
     access: DelegatedAccess,
@@ -189,7 +190,9 @@ fn build_endpoints(
     );
     Endpoints::new()
         .with_health(vec![synced])
-        .with_metrics(move || scheduler.metrics.encode(scheduler.queue.count_pending()))
+        .with_client_metrics(client, move || {
+            scheduler.metrics.encode(scheduler.queue.count_pending())
+        })
         .with_zpages("kube-scheduler", component::flag_values())
         .with_protection(access, open)
 }

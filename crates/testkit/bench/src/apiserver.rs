@@ -1,5 +1,6 @@
 //! Cost of the requests of a running API server, with the same bytes for every v1.36 server.
 
+mod authorize;
 mod connection;
 mod lists;
 mod pods;
@@ -28,7 +29,7 @@ pub struct Options {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "start,get,list,select,patch,watch"
+        default_value = "start,get,authorize,list,select,patch,watch"
     )]
     parts: Vec<Part>,
     /// Number of pods
@@ -51,6 +52,8 @@ enum Part {
     Start,
     /// GET of a pod
     Get,
+    /// GET of a pod by a user of a RoleBinding, without and with 10,000 other RoleBindings
+    Authorize,
     /// Lists of all pods
     List,
     /// Lists by node and by label
@@ -84,6 +87,9 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
             Part::Start => measure_start(&server, options, "with the pods", &mut rows).await?,
             Part::Get => {
                 lists::measure_gets(&server, &connection, &pods, requests, &mut rows).await?
+            }
+            Part::Authorize => {
+                authorize::measure(&server, &connection, &pods, requests, &mut rows).await?;
             }
             Part::List => {
                 lists::measure_all(&server, &connection, &pods, options.rounds, &mut rows).await?;

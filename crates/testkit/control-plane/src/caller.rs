@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Timeout of a request, after which the test fails.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A client of a TLS server on loopback. Each request has a connection of its own.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ impl Caller {
     /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// The server closed the connection, took longer than 30 s, or the path or a header can't be
+    /// The server closed the connection, took longer than 60 s, or the path or a header can't be
     /// sent.
     pub async fn send(
         &self,

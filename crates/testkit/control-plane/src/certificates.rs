@@ -1,12 +1,13 @@
 //! Client certificates for users of a test.
 
-use operator_pki::{Authority, Kubeconfig, Names, NodeName, Pki, Subject};
+use operator_pki::{Authority, Kubeconfig, Names, NodeName, Pki, Renewal, Subject};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 /// The certificates of one test's cluster.
 pub(crate) struct Certificates {
     folder: PathBuf,
+    names: Names,
     pub(crate) pki: Pki,
 }
 
@@ -29,8 +30,15 @@ impl Certificates {
         let (pki, _) = operator_pki::ensure_pki(folder, &names)?;
         Ok(Self {
             folder: folder.to_owned(),
+            names,
             pki,
         })
+    }
+
+    /// Writes the certificates that are due, such as those of a former CA. Returns their names.
+    pub(crate) fn renew(&self) -> anyhow::Result<Vec<String>> {
+        let (_, written) = operator_pki::write_pki(&self.folder, &self.names, Renewal::Due)?;
+        Ok(written)
     }
 
     /// Returns certificate and key, in PEM, of a user in at most one group.
@@ -63,6 +71,7 @@ impl Certificates {
             authority: &authority,
             certificate: &certificate,
             key: &key,
+            further: &[],
         };
         file.write(&path)?;
         Ok(path)

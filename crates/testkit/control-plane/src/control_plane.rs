@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Timeout for a component to become ready.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 
 /// Components of a control plane and their flags.
 #[derive(Debug, Clone, Default)]
@@ -66,7 +66,7 @@ impl ControlPlane {
     /// Starts a store and an API server with Node and RBAC authorization, like `ironclad`.
     ///
     /// # Panics
-    /// If a part does not become ready within 30 s.
+    /// If a part does not become ready within 60 s.
     pub async fn start() -> Self {
         Self::start_with(Options::default()).await
     }
@@ -74,7 +74,7 @@ impl ControlPlane {
     /// Starts a store and an API server with these flags of the API server.
     ///
     /// # Panics
-    /// If a component does not become ready within 30 s.
+    /// If a component does not become ready within 60 s.
     pub async fn start_with_flags(flags: &[&str]) -> Self {
         Self::start_with(Options {
             api_server: flags.iter().map(|&flag| flag.to_owned()).collect(),
@@ -86,7 +86,7 @@ impl ControlPlane {
     /// Starts a store and an API server with these options.
     ///
     /// # Panics
-    /// If a component does not become ready within 30 s.
+    /// If a component does not become ready within 60 s.
     pub async fn start_with(options: Options) -> Self {
         match Self::try_start(&options).await {
             Ok(plane) => plane,
@@ -97,7 +97,7 @@ impl ControlPlane {
     /// Starts a store and an API server. Returns the error if that fails.
     ///
     /// # Errors
-    /// A component rejected its flags or did not become ready within 30 s.
+    /// A component rejected its flags or did not become ready within 60 s.
     pub async fn try_start(options: &Options) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("ironclad-control-plane.")
@@ -151,6 +151,18 @@ impl ControlPlane {
     /// Returns the path of a key of the cluster's set, such as `sa`.
     pub fn key(&self, name: &str) -> PathBuf {
         self.certificates.pki.key(name)
+    }
+
+    /// Writes the certificates that are due, such as those of a former CA, as the supervisor does.
+    /// Returns their names.
+    ///
+    /// # Panics
+    /// If a file can't be written.
+    pub fn renew_certificates(&self) -> Vec<String> {
+        match self.certificates.renew() {
+            Ok(written) => written,
+            Err(error) => panic!("the renewal: {error:#}"),
+        }
     }
 
     /// Returns a client with all permissions.
@@ -221,7 +233,7 @@ impl ControlPlane {
     /// Grants a user these rules in a namespace, or in the whole cluster if `namespace` is empty.
     ///
     /// # Panics
-    /// If the role or its binding is rejected, or the server does not know them within 30 s.
+    /// If the role or its binding is rejected, or the server does not know them within 60 s.
     pub async fn grant(&self, user: &str, namespace: &str, rules: Value) {
         let (role, binding) = if namespace.is_empty() {
             ("ClusterRole", "ClusterRoleBinding")
@@ -274,7 +286,7 @@ impl ControlPlane {
     /// Starts another API server on the same store, with these flags besides the usual ones.
     ///
     /// # Panics
-    /// If the server does not become ready within 30 s.
+    /// If the server does not become ready within 60 s.
     pub async fn start_api_server(&self, name: &str, flags: &[&str]) -> ApiServer {
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let stop = self.tasks.shutdown().child_token();

@@ -210,7 +210,7 @@ async fn wait_for_reason(plane: &ControlPlane, reason: &str) {
             return;
         }
         assert!(
-            begun.elapsed() < Duration::from_secs(30),
+            begun.elapsed() < Duration::from_secs(60),
             "never {reason}: {condition}"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -17,4 +17,6 @@ pub use caller::Caller;
 pub use control_plane::{ApiServer, ControlPlane, Options};
 pub use extension::{ExtensionRequest, ExtensionServer};
 pub use reply::Reply;
-pub use webhook::{ReceivedReview, WebhookReply, WebhookServer};
+pub use webhook::{
+    ClientCertificates, ClientIdentity, ReceivedReview, WebhookReply, WebhookServer,
+};

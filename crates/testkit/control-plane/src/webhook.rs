@@ -1,7 +1,7 @@
 //! An HTTPS server for reviews, in the test's process.
 
 use base_task::{CancellationToken, Tasks};
-use base_tls::crypto_provider;
+use base_tls::{crypto_provider, parse_roots};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -9,12 +9,16 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -67,6 +71,47 @@ pub struct ReceivedReview {
     pub version: http::Version,
     /// The header `Authorization`, empty without one.
     pub authorization: String,
+    /// Client certificate of the connection in DER.
+    pub client_certificate: Option<Vec<u8>>,
+}
+
+/// Client certificates that a server requests, of a CA in PEM.
+#[derive(Clone, Copy, Debug)]
+pub enum ClientCertificates<'a> {
+    /// None.
+    Ignored,
+    /// A connection without one is accepted.
+    Requested(&'a str),
+    /// A connection without one is closed.
+    Required(&'a str),
+}
+
+/// A client certificate with its key.
+pub struct ClientIdentity {
+    /// The certificate in PEM.
+    pub certificate: String,
+    /// The certificate in DER.
+    pub der: Vec<u8>,
+    /// The key in PEM.
+    pub key: String,
+    /// The certificate of the CA in PEM.
+    pub authority: String,
+}
+
+impl ClientIdentity {
+    /// Issues a certificate by a CA of its own.
+    ///
+    /// # Errors
+    /// The certificate can't be made.
+    pub fn issue() -> anyhow::Result<Self> {
+        let (leaf, key, authority) = issue_leaf(&["client"])?;
+        Ok(Self {
+            certificate: leaf.pem(),
+            der: leaf.der().to_vec(),
+            key: key.serialize_pem(),
+            authority,
+        })
+    }
 }
 
 /// A running server; dropping it stops it.
@@ -74,6 +119,7 @@ pub struct WebhookServer {
     address: SocketAddr,
     authority: String,
     received: Arc<Mutex<Vec<ReceivedReview>>>,
+    failed_handshakes: Arc<AtomicUsize>,
     tasks: Tasks,
 }
 
@@ -93,29 +139,56 @@ impl WebhookServer {
         names: &[&str],
         handler: impl Fn(&str, &Value) -> WebhookReply + Send + Sync + 'static,
     ) -> Self {
-        match Self::try_start(names, Arc::new(handler)).await {
+        Self::start_with(names, ClientCertificates::Ignored, handler).await
+    }
+
+    /// Starts a server as [`Self::start`] that requests client certificates.
+    ///
+    /// # Panics
+    /// If the server can't be started.
+    pub async fn start_with(
+        names: &[&str],
+        clients: ClientCertificates<'_>,
+        handler: impl Fn(&str, &Value) -> WebhookReply + Send + Sync + 'static,
+    ) -> Self {
+        match Self::try_start(names, clients, Arc::new(handler)).await {
             Ok(server) => server,
             Err(error) => panic!("the webhook server did not start: {error:#}"),
         }
     }
 
-    async fn try_start(names: &[&str], handler: Arc<Handler>) -> anyhow::Result<Self> {
-        let (config, authority) = server_config(names)?;
+    async fn try_start(
+        names: &[&str],
+        clients: ClientCertificates<'_>,
+        handler: Arc<Handler>,
+    ) -> anyhow::Result<Self> {
+        let (config, authority) = server_config(names, clients)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let server = Self {
             address: listener.local_addr()?,
             authority,
             received: Arc::default(),
+            failed_handshakes: Arc::default(),
             tasks: Tasks::new(CancellationToken::new()),
         };
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let (tasks, received) = (server.tasks.clone(), server.received.clone());
+        let service = Service {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            handler,
+            received: server.received.clone(),
+            failed_handshakes: server.failed_handshakes.clone(),
+        };
+        let tasks = server.tasks.clone();
         server.tasks.spawn("webhook server", async move {
             let stopped = tasks.shutdown().clone();
-            let accept = accept_connections(listener, acceptor, handler, received, tasks);
+            let accept = accept_connections(listener, service, tasks);
             stopped.run_until_cancelled(accept).await;
         });
         Ok(server)
+    }
+
+    /// Returns the number of connections without a successful handshake so far.
+    pub fn failed_handshakes(&self) -> usize {
+        self.failed_handshakes.load(Ordering::Relaxed)
     }
 
     /// Returns the server's port.
@@ -143,20 +216,57 @@ impl WebhookServer {
     }
 }
 
-fn server_config(names: &[&str]) -> anyhow::Result<(ServerConfig, String)> {
+/// The parts of a server that its connections share.
+#[derive(Clone)]
+struct Service {
+    acceptor: TlsAcceptor,
+    handler: Arc<Handler>,
+    received: Arc<Mutex<Vec<ReceivedReview>>>,
+    failed_handshakes: Arc<AtomicUsize>,
+}
+
+fn server_config(
+    names: &[&str],
+    clients: ClientCertificates<'_>,
+) -> anyhow::Result<(ServerConfig, String)> {
     let (leaf, key, authority) = issue_certificate(names)?;
-    let mut config = ServerConfig::builder_with_provider(crypto_provider())
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![leaf], key)?;
+    let builder = ServerConfig::builder_with_provider(crypto_provider())
+        .with_safe_default_protocol_versions()?;
+    let builder = match client_verifier(clients)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(vec![leaf], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok((config, authority))
+}
+
+fn client_verifier(
+    clients: ClientCertificates<'_>,
+) -> anyhow::Result<Option<Arc<dyn ClientCertVerifier>>> {
+    let (pem, is_required) = match clients {
+        ClientCertificates::Ignored => return Ok(None),
+        ClientCertificates::Requested(pem) => (pem, false),
+        ClientCertificates::Required(pem) => (pem, true),
+    };
+    let roots = parse_roots(pem.as_bytes(), Path::new("the CA of the clients"))?;
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider());
+    Ok(Some(match is_required {
+        true => builder.build()?,
+        false => builder.allow_unauthenticated().build()?,
+    }))
 }
 
 /// Returns a certificate for loopback and these names, its key, and its CA in PEM.
 pub(crate) fn issue_certificate(
     names: &[&str],
 ) -> anyhow::Result<(CertificateDer<'static>, PrivateKeyDer<'static>, String)> {
+    let (leaf, key, authority) = issue_leaf(names)?;
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    Ok((leaf.der().clone(), key, authority))
+}
+
+fn issue_leaf(names: &[&str]) -> anyhow::Result<(Certificate, KeyPair, String)> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca_key = KeyPair::generate()?;
@@ -166,26 +276,13 @@ pub(crate) fn issue_certificate(
     let all = names.iter().copied().chain(["127.0.0.1", "localhost"]);
     let leaf = CertificateParams::new(all.map(str::to_owned).collect::<Vec<_>>())?
         .signed_by(&key, &issuer)?;
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    Ok((leaf.der().clone(), key, ca.pem()))
+    Ok((leaf, key, ca.pem()))
 }
 
-async fn accept_connections(
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    handler: Arc<Handler>,
-    received: Arc<Mutex<Vec<ReceivedReview>>>,
-    tasks: Tasks,
-) {
+async fn accept_connections(listener: TcpListener, service: Service, tasks: Tasks) {
     let mut number = 0;
     while let Ok((stream, _)) = listener.accept().await {
-        let serve = serve_connection(
-            stream,
-            acceptor.clone(),
-            handler.clone(),
-            received.clone(),
-            number,
-        );
+        let serve = serve_connection(stream, service.clone(), number);
         let stopped = tasks.shutdown().clone();
         tasks.spawn_isolated("webhook connection", async move {
             stopped.run_until_cancelled(serve).await;
@@ -194,19 +291,18 @@ async fn accept_connections(
     }
 }
 
-async fn serve_connection(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    handler: Arc<Handler>,
-    received: Arc<Mutex<Vec<ReceivedReview>>>,
-    connection: usize,
-) {
+async fn serve_connection(stream: TcpStream, shared: Service, connection: usize) {
     // Tests also connect without trust in the certificate.
-    let Ok(stream) = acceptor.accept(stream).await else {
+    let Ok(stream) = shared.acceptor.accept(stream).await else {
+        shared.failed_handshakes.fetch_add(1, Ordering::Relaxed);
         return;
     };
+    let peer = stream.get_ref().1.peer_certificates();
+    let peer = peer
+        .and_then(|chain| chain.first())
+        .map(|leaf| leaf.to_vec());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, received) = (handler.clone(), received.clone());
+        let (shared, peer) = (shared.clone(), peer.clone());
         async move {
             let path = request.uri().path().to_owned();
             let full = request.uri().path_and_query().map(ToString::to_string);
@@ -217,16 +313,17 @@ async fn serve_connection(
             let body = request.into_body().collect().await;
             let body = body.map(|body| body.to_bytes()).unwrap_or_default();
             let review: Value = serde_json::from_slice(&body).unwrap_or_default();
-            if let Ok(mut received) = received.lock() {
+            if let Ok(mut received) = shared.received.lock() {
                 received.push(ReceivedReview {
                     path: full.unwrap_or_default(),
                     review: review.clone(),
                     connection,
                     version,
                     authorization,
+                    client_certificate: peer,
                 });
             }
-            let reply = handler(&path, &review);
+            let reply = (shared.handler)(&path, &review);
             tokio::time::sleep(reply.delay).await;
             let mut response = Response::builder().status(reply.status);
             for (name, value) in reply.headers {

@@ -45,8 +45,8 @@ async fn wait_for<F: Future<Output = bool>>(what: &str, mut condition: impl FnMu
     let begun = Instant::now();
     while !condition().await {
         assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "{what} did not come within 30 s"
+            begun.elapsed() < Duration::from_secs(60),
+            "{what} did not come within 60 s"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -179,6 +179,102 @@ async fn resize_reaches_a_container_whose_policy_is_to_restart() {
         .expect_success();
     wait_for("the new instance", || async {
         status(&admin, "p").await["containerStatuses"][0]["restartCount"] == 1
+    })
+    .await;
+}
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// Requests a resize to these requests of the pod itself.
+async fn resize_pod(admin: &Caller, name: &str, cpu: &str) {
+    let patch = json!({"spec": {"resources": {"requests": {"cpu": cpu}}}});
+    let path = format!("{PODS}/{name}/resize");
+    let resized = admin.send_json(http::Method::PATCH, &path, STRATEGIC, &patch);
+    resized.await.expect_success();
+}
+
+fn requesting(cpu: &str) -> Value {
+    json!({"resources": {"requests": {"cpu": cpu}}})
+}
+
+fn find_condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = status["conditions"].as_array();
+    conditions.into_iter().flatten().find(|c| c["type"] == kind)
+}
+
+/// Returns whether the node has allocated and applied requests of the pod itself.
+fn is_resized(status: &Value, cpu: &str) -> bool {
+    status["allocatedResources"]["cpu"] == cpu
+        && status["resources"]["requests"]["cpu"] == cpu
+        && find_condition(status, "PodResizePending").is_none()
+        && find_condition(status, "PodResizeInProgress").is_none()
+}
+
+async fn read_processors(admin: &Caller) -> u64 {
+    let node = admin.get(&format!("/api/v1/nodes/{NODE}")).await.json();
+    let cpus = node["status"]["allocatable"]["cpu"].as_str().unwrap();
+    cpus.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resize_of_a_pod_is_applied_without_a_restart() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    create_pod(&admin, "p", json!({}), requesting("100m")).await;
+    wait_for_phase(&admin, "p", "Running").await;
+    wait_for("the first size", || async {
+        is_resized(&status(&admin, "p").await, "100m")
+    })
+    .await;
+    resize_pod(&admin, "p", "200m").await;
+    wait_for("the resize", || async {
+        is_resized(&status(&admin, "p").await, "200m")
+    })
+    .await;
+    let container = status(&admin, "p").await["containerStatuses"][0].clone();
+    assert_eq!(container["restartCount"], 0);
+    for reason in ["ResizeStarted", "ResizeCompleted"] {
+        wait_for(reason, || async {
+            let events = admin.get("/api/v1/namespaces/default/events").await.json();
+            let events = events["items"].as_array().unwrap().clone();
+            events.iter().any(|event| event["reason"] == reason)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resize_waits_for_resources_that_another_pod_has() {
+    let plane = plane_with_node().await;
+    let admin = plane.admin();
+    let cpus = read_processors(&admin).await;
+    let share = |percent: u64| format!("{}m", cpus * percent * 10);
+    create_pod(&admin, "large", json!({}), requesting(&share(61))).await;
+    create_pod(&admin, "small", json!({}), requesting(&share(31))).await;
+    for name in ["large", "small"] {
+        wait_for_phase(&admin, name, "Running").await;
+    }
+    resize_pod(&admin, "small", &share(71)).await;
+    wait_for("the deferral", || async {
+        let status = status(&admin, "small").await;
+        find_condition(&status, "PodResizePending").is_some_and(|condition| {
+            condition["reason"] == "Deferred"
+                && condition["message"]
+                    .as_str()
+                    .is_some_and(|text| text.starts_with("Node didn't have enough resource: cpu"))
+        })
+    })
+    .await;
+    assert_eq!(
+        status(&admin, "small").await["allocatedResources"]["cpu"],
+        share(31)
+    );
+    // A pod that shrinks makes room as one that ends does.
+    resize_pod(&admin, "large", &share(21)).await;
+    wait_for("the resize", || async {
+        let of_pod = status(&admin, "small").await;
+        of_pod["allocatedResources"]["cpu"] == share(71)
+            && find_condition(&of_pod, "PodResizePending").is_none()
     })
     .await;
 }

@@ -147,7 +147,7 @@ async fn list_goes_on_in_the_present_after_compaction() {
         .expect_success()
         .json();
     let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let expired = loop {
         let reply = admin.get(&format!("{path}?limit=1&continue={token}")).await;
         if reply.status == 410 {

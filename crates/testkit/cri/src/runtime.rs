@@ -46,6 +46,23 @@ fn log(path: &Path, text: &str) {
     }
 }
 
+/// Takes over what an update sets; zeros stand for what it leaves unchanged.
+fn merge_settings(present: &mut LinuxContainerResources, update: &LinuxContainerResources) {
+    for (present, update) in [
+        (&mut present.cpu_period, update.cpu_period),
+        (&mut present.cpu_quota, update.cpu_quota),
+        (&mut present.cpu_shares, update.cpu_shares),
+        (
+            &mut present.memory_limit_in_bytes,
+            update.memory_limit_in_bytes,
+        ),
+    ] {
+        if update != 0 {
+            *present = update;
+        }
+    }
+}
+
 impl Runtime {
     pub(crate) fn version(&self, _: VersionRequest) -> Answer<VersionResponse> {
         Ok(VersionResponse {
@@ -203,6 +220,10 @@ impl Runtime {
             annotations: config.annotations.clone(),
             mounts: config.mounts.clone(),
             log_path: log_path.to_string_lossy().into_owned(),
+            resources: config.linux.as_ref().map(|linux| ContainerResources {
+                linux: linux.resources.clone(),
+                ..ContainerResources::default()
+            }),
             ..ContainerStatus::default()
         };
         let held = Held {
@@ -343,8 +364,20 @@ impl Runtime {
 
     pub(crate) fn update_container_resources(
         &self,
-        _: UpdateContainerResourcesRequest,
+        request: UpdateContainerResourcesRequest,
     ) -> Answer<UpdateContainerResourcesResponse> {
+        let id = request.container_id;
+        let settings = request.linux.unwrap_or_default();
+        if settings.cpu_shares != 0 && self.0.cpu_update_fails(&id) {
+            return Err(Status::internal(
+                "the pod's annotation demands this failure",
+            ));
+        }
+        let mut things = self.0.things.lock();
+        let container = things.containers.get_mut(&id);
+        let container = container.ok_or_else(|| missing("container", &id))?;
+        let resources = container.status.resources.get_or_insert_default();
+        merge_settings(resources.linux.get_or_insert_default(), &settings);
         Ok(UpdateContainerResourcesResponse {})
     }
 

@@ -120,6 +120,16 @@ impl State {
 
     /// Returns whether the pod's annotation `stop-failures` makes this stop fail.
     pub(crate) fn stop_fails(&self, id: &str) -> bool {
+        self.count_failure(id, "simulated.ironclad/stop-failures")
+    }
+
+    /// Returns whether the pod's annotation `cpu-update-failures` makes this update fail.
+    pub(crate) fn cpu_update_fails(&self, id: &str) -> bool {
+        self.count_failure(id, "simulated.ironclad/cpu-update-failures")
+    }
+
+    /// Counts one of the failures in a pod's annotation; returns whether any was left.
+    fn count_failure(&self, id: &str, annotation: &str) -> bool {
         let mut things = self.things.lock();
         let Some(sandbox) = things.containers.get(id).map(|c| c.sandbox.clone()) else {
             return false;
@@ -127,11 +137,7 @@ impl State {
         let Some(sandbox) = things.sandboxes.get_mut(&sandbox) else {
             return false;
         };
-        let Some(left) = sandbox
-            .config
-            .annotations
-            .get_mut("simulated.ironclad/stop-failures")
-        else {
+        let Some(left) = sandbox.config.annotations.get_mut(annotation) else {
             return false;
         };
         let failures: u32 = left.parse().unwrap_or_default();

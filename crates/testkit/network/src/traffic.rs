@@ -4,18 +4,21 @@ use std::io::{Read, Write};
 use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket,
 };
+use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_ipv6_v6only, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketType, bind, connect as connect_socket, socket};
+use rustix::net::{
+    AddressFamily, SocketType, bind, connect as connect_socket, ipproto, listen, socket,
+};
 
 use crate::node_network::{NodeNetwork, run_script};
 
 /// Ports of the servers, TCP and UDP.
 pub const PORTS: [u16; 2] = [8080, 8081];
 /// Deadline of connections that should work.
-pub const DEADLINE: Duration = Duration::from_secs(10);
+pub const DEADLINE: Duration = Duration::from_secs(30);
 /// Time after which a connection counts as dropped. The kernel repeats a lost packet after 1 s, so
 /// that a longer time would show nothing more.
 pub const DROPPED: Duration = Duration::from_millis(400);
@@ -27,6 +30,9 @@ pub enum Transport {
     Tcp,
     /// A datagram in both directions.
     Udp,
+    /// An association, and a message in both directions. The kernel may lack it:
+    /// [`NodeNetwork::serve_sctp`].
+    Sctp,
 }
 
 impl NodeNetwork {
@@ -53,6 +59,35 @@ impl NodeNetwork {
         }
     }
 
+    /// Starts servers of SCTP in a namespace, as [`NodeNetwork::serve`] does of the others.
+    ///
+    /// # Errors
+    /// The kernel has no SCTP.
+    ///
+    /// # Panics
+    /// If a server can't be started.
+    pub fn serve_sctp(&self, place: &str) -> Result<(), String> {
+        for port in PORTS {
+            let (ready, is_ready) = mpsc::channel();
+            let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+            self.run_inside(place, move || {
+                let opened = open_sctp(AddressFamily::INET6);
+                let Ok(server) = opened.map_err(|error| ready.send(Err(error.to_string()))) else {
+                    return;
+                };
+                bind(&server, &address).unwrap();
+                listen(&server, 16).unwrap();
+                ready.send(Ok(())).unwrap();
+                // The sockets of SCTP have the calls of those of TCP.
+                for stream in TcpListener::from(server).incoming().map_while(Result::ok) {
+                    std::thread::spawn(move || echo_stream(stream));
+                }
+            });
+            is_ready.recv().unwrap()?;
+        }
+        Ok(())
+    }
+
     /// Returns whether a server answers. `expect` gives the time to wait: 10 s if it should, and
     /// 400 ms if packets should be dropped.
     ///
@@ -64,6 +99,7 @@ impl NodeNetwork {
         let attempt = self.run_inside(from, move || match transport {
             Transport::Tcp => connect(to, timeout).is_some(),
             Transport::Udp => exchange_datagram(to, timeout),
+            Transport::Sctp => connect_sctp(to, timeout).is_some(),
         });
         attempt.join().unwrap()
     }
@@ -147,9 +183,33 @@ fn connect_from_port(port: u16, to: SocketAddr, timeout: Duration) -> Option<Tcp
         // The same port of IPv4 may be in use.
         set_ipv6_v6only(&client, true).unwrap();
     }
-    // It limits `connect`, too.
+    // This limits `connect`, too.
     set_socket_timeout(&client, Timeout::Send, Some(timeout)).unwrap();
     bind(&client, &SocketAddr::from((any, port))).unwrap();
+    connect_socket(&client, &to).ok()?;
+    let mut stream = TcpStream::from(client);
+    stream.set_read_timeout(Some(timeout)).ok()?;
+    exchange(&mut stream).then_some(stream)
+}
+
+/// Opens a socket of SCTP in the style of TCP (RFC 6458, section 4).
+fn open_sctp(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    socket(family, SocketType::STREAM, Some(ipproto::SCTP))
+}
+
+fn connect_sctp(to: SocketAddr, timeout: Duration) -> Option<TcpStream> {
+    let family = if to.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let client = open_sctp(family).unwrap();
+    if to.is_ipv6() {
+        // Else the association would also have the IPv4 addresses of the namespace.
+        set_ipv6_v6only(&client, true).unwrap();
+    }
+    // This limits `connect`, too.
+    set_socket_timeout(&client, Timeout::Send, Some(timeout)).unwrap();
     connect_socket(&client, &to).ok()?;
     let mut stream = TcpStream::from(client);
     stream.set_read_timeout(Some(timeout)).ok()?;

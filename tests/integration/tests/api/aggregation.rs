@@ -1,8 +1,11 @@
 //! The aggregation layer: local APIServices, and an extension server behind a Service.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use testkit_control_plane::{ControlPlane, ExtensionRequest, ExtensionServer, Options};
+use testkit_control_plane::{Caller, ControlPlane, ExtensionRequest, ExtensionServer, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const FLUNDERS: &str = "/apis/ext.example.com/v1/namespaces/default/flunders";
@@ -77,7 +80,7 @@ fn openapi_v2() -> Value {
 async fn wait_for<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
     let begun = Instant::now();
     while !condition().await {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -101,6 +104,41 @@ async fn built_in_group_versions_have_api_services() {
     assert_eq!(apps["status"]["conditions"][0]["reason"], "Local");
     get("v1.").await.expect_success();
     get("v1.apiregistration.k8s.io").await.expect_status(404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_service_has_the_same_fields_in_protobuf() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    let plane = start_plane().await;
+    let admin = plane.admin();
+    let ca = std::fs::read(plane.certificate("ca")).unwrap();
+    let spec = json!({"group": "e.example.com", "version": "v1", "caBundle": STANDARD.encode(ca),
+        "groupPriorityMinimum": 1000, "versionPriority": 15,
+        "service": {"namespace": "default", "name": "absent", "port": 8443}});
+    let object = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.e.example.com"}, "spec": spec});
+    let created = admin.post(API_SERVICES, &object).await.expect_success();
+    assert_eq!(created.json()["spec"], spec);
+    let path = &format!("{API_SERVICES}/v1.e.example.com");
+    let caller = &admin;
+    // Afterwards the server writes its status no more.
+    wait_for("no condition", || async move {
+        let status = caller.get(path).await.json()["status"].clone();
+        status["conditions"][0]["reason"] == "ServiceNotFound"
+    })
+    .await;
+    let object = admin.get(path).await.json();
+    let accept = [("accept", PROTOBUF)];
+    let read = admin.send(Method::GET, path, &accept, "").await.unwrap();
+    assert_eq!(read.headers["content-type"], PROTOBUF);
+    let dry_run = format!("{path}?dryRun=All");
+    let content = [("content-type", PROTOBUF)];
+    let written = admin.send(Method::PUT, &dry_run, &content, read.body.clone());
+    let written = written.await.unwrap().expect_success().json();
+    assert_eq!(
+        (&written["spec"], &written["status"]),
+        (&spec, &object["status"])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -274,6 +312,19 @@ async fn openapi_v2_has_the_paths_of_extension_servers() {
     .await;
 }
 
+/// Returns how aggregated discovery marks the remote version.
+async fn read_freshness(admin: &Caller) -> Value {
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let accept = [("accept", accept)];
+    let reply = admin.send(Method::GET, "/apis", &accept, "").await;
+    let document = reply.unwrap().expect_success().json();
+    let mut groups = document["items"].as_array().unwrap().iter();
+    let group = groups.find(|group| group["metadata"]["name"] == "ext.example.com");
+    group.map_or(Value::Null, |group| {
+        group["versions"][0]["freshness"].clone()
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn server_that_is_not_available_is_not_called() {
     let plane = start_plane().await;
@@ -292,8 +343,16 @@ async fn server_that_is_not_available_is_not_called() {
     let refused = admin.get(FLUNDERS).await.expect_status(503);
     assert_eq!(refused.text().trim(), "service unavailable");
     assert!(server.received().is_empty());
+    wait_for("not stale", || async move {
+        read_freshness(admin).await == "Stale"
+    })
+    .await;
     // It is called as soon as the Service and its endpoint exist.
     server.create_service(&plane).await;
+    wait_for("still stale", || async move {
+        read_freshness(admin).await == "Current"
+    })
+    .await;
     wait_for("never available", || async move {
         admin.get(FLUNDERS).await.status == 200
     })

@@ -10,6 +10,7 @@ mod audit;
 mod cbor;
 mod certificates;
 mod client_library;
+mod compaction;
 mod concurrency;
 mod create;
 mod custom_resources;

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use operator_cluster::{CniPlugin, Ports, Runtime, Settings, UpOptions, start_cluster};
+use operator_cluster::{CniBackend, CniPlugin, Ports, Runtime, Settings, UpOptions, start_cluster};
 use serde_json::json;
 use testkit_control_plane::ControlPlane;
 
@@ -19,7 +19,7 @@ const COMPONENTS: [&str; 7] = [
 
 /// Returns free ports; all are held until the last is found, so that they differ.
 fn pick_ports() -> Ports {
-    let held: Vec<_> = (0..12)
+    let held: Vec<_> = (0..13)
         .map(|_| TcpListener::bind("0.0.0.0:0").unwrap())
         .collect();
     let mut ports = held
@@ -38,6 +38,7 @@ fn pick_ports() -> Ports {
         proxy_health: next(),
         dns: next(),
         dns_health: next(),
+        node_dns_health: next(),
         api_proxy: next(),
     }
 }
@@ -50,11 +51,17 @@ fn store_cluster(plane: &ControlPlane, dir: &Path) -> Settings {
         bin_dir: dir.join("bin"),
         node_name: "n1".to_owned(),
         node_address: "192.0.2.2".parse().unwrap(),
+        second_address: None,
         runtime: Runtime::Simulated,
         cni: CniPlugin::Bridge,
+        cni_backend: CniBackend::default(),
+        network_policies_enforced: false,
         pod_cidr: "10.244.0.0/16".parse().unwrap(),
         service_cidr: "10.96.0.0/16".parse().unwrap(),
+        node_dns: None,
         load_balancer_pool: None,
+        token_issuers: Vec::new(),
+        replaced_issuers: None,
         domain: "cluster.local".to_owned(),
         ports: pick_ports(),
         verbosity: 0,

@@ -215,6 +215,29 @@ async fn client_certificate_is_renewed_before_it_expires() {
         .await;
 }
 
+/// After the replacement of a CA, certificates are rejected long before they expire.
+#[tokio::test]
+async fn requested_renewal_replaces_a_certificate_that_is_not_due() {
+    let test = start().await;
+    let node = test.name("requested");
+    let flag = create_token(&test, "asking", "2999-01-01T00:00:00Z").await;
+    let plane = test.plane();
+    let flags = [&flag, TAINT];
+    plane.start_joining_kubelet(&node, &flags).await.unwrap();
+    let pki = plane.folder().join(&node).join("pki");
+    let read = || std::fs::read_to_string(pki.join("kubelet-client-current.pem")).unwrap();
+    let former = read();
+    let request = pki.join("kubelet-client-due");
+    std::fs::write(&request, "").unwrap();
+    wait_for("the kubelet removes the request", async || {
+        !request.exists()
+    })
+    .await;
+    assert_ne!(read(), former);
+    test.wait_until(&format!("/api/v1/nodes/{node}"), "ready", is_ready)
+        .await;
+}
+
 /// Requests a certificate as the holder of a token; returns its path if the request was accepted.
 async fn request_as(
     holder: &Http2Client,

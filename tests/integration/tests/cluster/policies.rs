@@ -57,7 +57,7 @@ async fn policy_is_checked_against_the_types_of_built_in_kinds() {
     let deployments = ("apps", "deployments");
     let validations = json!([{"expression": "object.spec.replicas > 1"},
         {"expression": "object.spec.template.spec.containers.all(c, 'cpu' in c.resources.limits)"},
-        {"expression": "object.metadata.creationTimestamp < timestamp('2030-01-01T00:00:00Z')"}]);
+        {"expression": "object.metadata.creationTimestamp < timestamp('2999-01-01T00:00:00Z')"}]);
     let path = create_policy(&test, "right", deployments, validations).await;
     assert_warnings(&wait_for_warnings(&test, &path).await, &[]);
     let validations = json!([{"expression": "object.spec.replicas > '1'",

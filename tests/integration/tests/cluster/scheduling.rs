@@ -17,7 +17,13 @@ pub(crate) async fn create_node(test: &Test, stem: &str, labels: Value) -> Strin
     all.as_object_mut()
         .unwrap()
         .extend(labels.as_object().unwrap().clone());
-    test.create("/api/v1/nodes", &node(&name, &all)).await;
+    // From the start: without the taint, pods of other tests would be bound to the node, where no
+    // kubelet starts them.
+    let taint = json!({"key": "test", "value": test.namespace, "effect": "NoSchedule"});
+    let spec = json!({"spec": {"taints": [taint]}});
+    let mut object = node(&name, &all);
+    object["spec"] = spec["spec"].clone();
+    test.create("/api/v1/nodes", &object).await;
     let path = format!("/api/v1/nodes/{name}");
     let resources = json!({"cpu": "1", "memory": "1Gi", "pods": "10"});
     let status = json!({"status": {"capacity": resources, "allocatable": resources,
@@ -27,8 +33,7 @@ pub(crate) async fn create_node(test: &Test, stem: &str, labels: Value) -> Strin
         .merge_patch(&format!("{path}/status"), &status)
         .await;
     reply.expect_status(200);
-    let taint = json!({"key": "test", "value": test.namespace, "effect": "NoSchedule"});
-    let spec = json!({"spec": {"taints": [taint]}});
+    // Without the taint of a node that is not ready.
     test.admin
         .merge_patch(&path, &spec)
         .await

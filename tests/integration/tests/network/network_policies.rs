@@ -7,7 +7,7 @@ use base_task::{CancellationToken, Tasks};
 use base_telemetry::Metrics;
 use clap::Parser;
 use client::{Client, Config};
-use integration_tests::{ControlPlane, DEADLINE, grant_rule};
+use integration_tests::{ControlPlane, DEADLINE, grant_rule, wait_for};
 use net_policy::{AgentSettings, GuardedNetwork};
 use serde_json::{Value, json};
 use testkit_network::Transport::Tcp;
@@ -96,7 +96,7 @@ impl Setting {
 
     pub(crate) fn stop(&self, tasks: Tasks) {
         tasks.shutdown().cancel();
-        let ended = tasks.finish(Duration::from_secs(5));
+        let ended = tasks.finish(Duration::from_secs(30));
         self.runtime.block_on(ended).unwrap();
     }
 
@@ -260,6 +260,17 @@ fn pods_are_closed_until_the_agent_knows_the_policies() {
                     .expect_success();
             }
         }
+        // The server decides from its cache.
+        let attributes =
+            json!({ "verb": "list", "group": "networking.k8s.io", "resource": "networkpolicies" });
+        let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": { "user": "system:kube-proxy", "resourceAttributes": attributes } });
+        wait_for("the right is removed", async || {
+            let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+            let review = admin.post(path, &review).await.expect_success();
+            review.json()["status"]["allowed"] != true
+        })
+        .await;
     });
     let agent = setting.start_agent();
     setting.wait_for("a", HOST, false);

@@ -54,6 +54,8 @@ fn services_of_the_api_are_reached_also_after_a_flush_of_the_rules() {
     let deleted = admin.delete(&path);
     setting.runtime.block_on(deleted).expect_success();
     setting.wait_for("a", &front, false);
-    wait_until("no rules", || !table().contains("default/web"));
+    wait_until("no rules", || {
+        !table().contains(&format!("{address} . tcp"))
+    });
     setting.stop(proxy);
 }

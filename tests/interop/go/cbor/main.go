@@ -233,8 +233,8 @@ func useDynamic(ctx context.Context, client dynamic.Interface) {
 			if err == nil && want.object != nil {
 				err = equal("the object of the event", event.Object, any(want.object))
 			}
-		case <-time.After(10 * time.Second):
-			err = fmt.Errorf("no event within 10 s")
+		case <-time.After(30 * time.Second):
+			err = fmt.Errorf("no event within 30 s")
 		}
 		report.Check("dynamic/event-"+strings.ToLower(string(want.kind)), err)
 	}

@@ -166,7 +166,7 @@ func sample(samples map[string]json.RawMessage, client typedClient, number int) 
 
 // await waits for an event of this type for this object.
 func await(events watch.Interface, wanted watch.EventType, name string) error {
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		select {
 		case event, open := <-events.ResultChan():
@@ -181,7 +181,7 @@ func await(events watch.Interface, wanted watch.EventType, name string) error {
 				return nil
 			}
 		case <-deadline:
-			return fmt.Errorf("the watch sent no %s within 15 s", wanted)
+			return fmt.Errorf("the watch sent no %s within 30 s", wanted)
 		}
 	}
 }

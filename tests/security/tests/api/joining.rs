@@ -12,7 +12,7 @@ async fn wait_for_success(caller: &Caller, path: &str) {
     let begun = Instant::now();
     while caller.get(path).await.status != 200 {
         let waited = begun.elapsed();
-        assert!(waited < Duration::from_secs(30), "not readable: {path}");
+        assert!(waited < Duration::from_secs(60), "not readable: {path}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -1,7 +1,11 @@
 //! Paths that reach more than they were authorized for.
 
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 use testkit_control_plane::ControlPlane;
+
+/// Longer than the caches need to know an object.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// CVE-2019-11247: a role in one namespace must not reach cluster-scoped objects through that
 /// namespace's path.
@@ -268,6 +272,39 @@ async fn pod_cannot_lead_the_proxy_to_loopback() {
                 .await;
             assert_eq!(reply.status, 400, "{address}: {}", reply.text());
         }
+    }
+}
+
+/// Endpoints of a Service could name the API servers, as Nodes and pods could.
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_cannot_lead_the_proxy_to_api_servers() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let service = "/api/v1/namespaces/default/services";
+    let begun = Instant::now();
+    while admin.get(&format!("{service}/kubernetes")).await.status != 200 {
+        assert!(begun.elapsed() < PATIENCE, "no Service kubernetes");
+    }
+    let port = json!([{"name": "p", "port": 443}]);
+    let own = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"ports": port}});
+    admin.post(service, &own).await.expect_success();
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "s"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.96.0.1"]}], "ports": port});
+    let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    admin.post(path, &slice).await.expect_success();
+    // The endpoints are used when the caches know them.
+    loop {
+        let reply = admin
+            .get(&format!("{service}/https:s:p/proxy/version"))
+            .await;
+        if reply.text().contains("address not allowed") {
+            assert_eq!(reply.status, 400);
+            break;
+        }
+        assert_eq!(reply.status, 503, "{}", reply.text());
+        assert!(begun.elapsed() < PATIENCE, "{}", reply.text());
     }
 }
 

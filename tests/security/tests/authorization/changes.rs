@@ -62,6 +62,9 @@ async fn wait_for(plane: &ControlPlane, status: &str, count: usize) {
     }
 }
 
+/// A request that gets no place is rejected after a quarter of the request timeout.
+const WITHOUT_A_PLACE: Duration = Duration::from_secs(15);
+
 /// A webhook that is this API server reviews the requests of its own reviews, without end. The requests
 /// end, and administrators are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +110,7 @@ async fn webhook_behind_the_server_itself_does_not_block_it() {
         "{:?}",
         begun.elapsed()
     );
-    assert!(other < Duration::from_secs(5), "{other:?}");
+    assert!(other < WITHOUT_A_PLACE, "{other:?}");
 
     // Administrators need no place. Users whom RBAC allows before the webhook are served as well,
     // also for writes, of which reviews are some.
@@ -126,5 +129,5 @@ async fn webhook_behind_the_server_itself_does_not_block_it() {
         joe.post(maps, &config_map("m")).await.expect_success();
         begun.elapsed()
     });
-    assert!(other < Duration::from_secs(5), "{other:?}");
+    assert!(other < WITHOUT_A_PLACE, "{other:?}");
 }

@@ -18,8 +18,8 @@ IQDWVHcg2o86m9+EGi1k0VqQwl/S1bl63KOvNjGhke67GAIhAItUHzUfOzP0x2tO
 -----END CERTIFICATE REQUEST-----
 ";
 
-/// The checks of admission call the webhook: escalation by RBAC writes, approvals of certificates, and
-/// expressions of policies.
+/// The checks of admission call the webhook: escalation by RBAC writes, approvals and signing of
+/// certificates, and expressions of policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_decides_about_the_checks_of_admission() {
     let folder = tempfile::tempdir().unwrap();
@@ -29,7 +29,8 @@ async fn webhook_decides_about_the_checks_of_admission() {
             .as_str()
             .unwrap_or_default();
         let is_jane = spec["user"] == "jane";
-        json!({"allowed": is_jane && ["escalate", "bind", "approve", "publish"].contains(&verb)})
+        let verbs = ["escalate", "bind", "approve", "sign", "publish"];
+        json!({"allowed": is_jane && verbs.contains(&verb)})
     })
     .await;
     let plane = start_with(&hook, folder.path(), &json!({})).await;
@@ -64,6 +65,8 @@ async fn webhook_decides_about_the_checks_of_admission() {
     assert!(hook.count("joe escalate roles") > 0 && hook.count("joe bind roles") > 0);
 
     check_approval(&plane, &jane, &joe).await;
+    check_signing(&plane, &jane, &joe).await;
+    assert!(hook.count("joe sign signers") > 0);
     check_policy(&plane, &jane, &joe).await;
     // Called once for each user: the decision is reused, and the expression is evaluated again.
     assert_eq!(hook.count("joe publish configmaps"), 1);
@@ -82,6 +85,69 @@ async fn check_approval(plane: &ControlPlane, jane: &Caller, joe: &Caller) {
     let path = format!("{path}/c/approval");
     joe.put(&path, &request).await.expect_status(403);
     jane.put(&path, &request).await.expect_success();
+}
+
+/// A signer may end a request of its signer, with a certificate or without.
+async fn check_signing(plane: &ControlPlane, jane: &Caller, joe: &Caller) {
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let request = json!({"apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest", "metadata": {"name": "s"},
+        "spec": {"signerName": "example.com/signer", "usages": ["client auth"],
+            "request": STANDARD.encode(SIGNING_REQUEST)}});
+    let created = plane.admin().post(path, &request).await.expect_success();
+    let mut request = created.json();
+    request["status"] = json!({"conditions": [{"type": "Failed", "status": "True",
+        "reason": "Test", "message": ""}]});
+    let path = format!("{path}/s/status");
+    joe.put(&path, &request).await.expect_status(403);
+    jane.put(&path, &request).await.expect_success();
+}
+
+/// A node gets tokens for an audience that no volume of the pod names if the webhook allows that
+/// one for the account.
+#[tokio::test(flavor = "multi_thread")]
+async fn webhook_decides_about_the_audiences_of_tokens_for_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = Hook::start(|spec| {
+        let target = &spec["resourceAttributes"];
+        let is_allowed = target["verb"] == "request-serviceaccounts-token-audience"
+            && target["resource"] == "vault.example.com"
+            && target["namespace"] == "default"
+            && target["name"] == "default"
+            && spec["user"] == "system:node:one";
+        json!({"allowed": is_allowed})
+    })
+    .await;
+    let plane = start_with(&hook, folder.path(), &json!({})).await;
+    let admin = plane.admin();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"}});
+    admin.post("/api/v1/nodes", &node).await.expect_success();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "example.com/c:1"}]}});
+    let namespace = "/api/v1/namespaces/default";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "default"}});
+    let accounts = format!("{namespace}/serviceaccounts");
+    admin.post(&accounts, &account).await.expect_success();
+    let reply = admin.post(&format!("{namespace}/pods"), &pod).await;
+    let pod = reply.expect_success().json();
+    let one = plane.kubelet("one");
+    let path = format!("{accounts}/default/token");
+    let request = |audience: &str| {
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": [audience], "boundObjectRef": {"kind": "Pod", "apiVersion": "v1",
+                "name": "p", "uid": pod["metadata"]["uid"]}}})
+    };
+    let reply = one.post(&path, &request("vault.example.com")).await;
+    let status = reply.expect_success().json()["status"].clone();
+    assert!(status["token"].is_string());
+    one.post(&path, &request("other.example.com"))
+        .await
+        .expect_status(403);
+    let verb = "system:node:one request-serviceaccounts-token-audience";
+    for audience in ["vault.example.com", "other.example.com"] {
+        assert_eq!(hook.count(&format!("{verb} {audience}")), 1, "{audience}");
+    }
 }
 
 async fn check_policy(plane: &ControlPlane, jane: &Caller, joe: &Caller) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use testkit_control_plane::{Caller, ControlPlane, Reply, WebhookReply, WebhookServer};
 
 /// Longer than the interval in which the file is checked.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The path of reviews of access.
 pub const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 /// The group of roles.

@@ -6,8 +6,11 @@ use super::{
 };
 use crate::library::Library;
 
-/// Returns the libraries of all environments, with the versions of Kubernetes that have them. Not
-/// among them: the library for JSON Patch, which only mutating policies have.
+/// Returns the libraries of all environments, with the versions of Kubernetes that have them, as
+/// upstream's `baseOpts` (`pkg/cel/environment/base.go` of apiserver): strings in version 2, lists
+/// in version 3. Not among them: the library for JSON Patch, which only mutating policies have, the
+/// macro `cel.bind` of device selectors, and the libraries of cel-go that no environment of v1.36
+/// has: `math`, `encoders`, `protos` and `regex`.
 pub fn kubernetes_libraries() -> Vec<Library> {
     vec![
         urls::library(),

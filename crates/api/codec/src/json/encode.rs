@@ -68,7 +68,8 @@ fn write_struct(message: &'static Message, map: &Map<String, Value>, out: &mut V
     out.push(b'}');
 }
 
-fn write_typed(ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
+/// Writes a value of a type.
+pub(crate) fn write_typed(ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
     match (ty, value) {
         (Type::Message(_), _) => match ty.message() {
             Some(message) => write_message(message, value, out),

@@ -67,43 +67,71 @@ fn write_exponent(n: f64, out: &mut Vec<u8>) -> std::io::Result<()> {
     }
 }
 
+/// Bytes before which [`write_string`] has to look closer: 0xe2 begins U+2028 and U+2029, among
+/// others.
+const SPECIAL: [bool; 256] = {
+    let mut special = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        special[byte] = true;
+        byte += 1;
+    }
+    let marks = *b"\"\\<>&\xe2";
+    let mut mark = 0;
+    while mark < marks.len() {
+        special[marks[mark] as usize] = true;
+        mark += 1;
+    }
+    special
+};
+
 /// Writes a string in quotes.
 // Go escapes `<`, `>`, `&`, U+2028 and U+2029, so that JSON can stand in HTML. Bytes of stored
 // objects are compared with upstream's.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
+    out.reserve(text.len() + 2);
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut start = 0;
-    for (index, byte) in bytes.iter().enumerate() {
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0x08 => b"\\b",
-            0x0c => b"\\f",
-            b'<' => b"\\u003c",
-            b'>' => b"\\u003e",
-            b'&' => b"\\u0026",
-            0..=0x1f => b"",
-            0xe2 => match bytes.get(index + 1..index + 3) {
-                Some([0x80, 0xa8]) => b"\\u2028",
-                Some([0x80, 0xa9]) => b"\\u2029",
-                _ => continue,
-            },
-            _ => continue,
-        };
-        out.extend_from_slice(bytes.get(start..index).unwrap_or_default());
-        if escape.is_empty() {
-            out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
-        } else {
-            out.extend_from_slice(escape);
-        }
-        start = index + if *byte == 0xe2 { 3 } else { 1 };
+    let mut rest = text.as_bytes();
+    // Almost all strings have no such byte, and are copied at once.
+    while let Some(at) = rest.iter().position(|byte| SPECIAL[usize::from(*byte)]) {
+        let (plain, special) = rest.split_at(at);
+        out.extend_from_slice(plain);
+        rest = special
+            .get(write_special(special, out)..)
+            .unwrap_or_default();
     }
-    out.extend_from_slice(bytes.get(start..).unwrap_or_default());
+    out.extend_from_slice(rest);
     out.push(b'"');
+}
+
+/// Writes the character with which `text` begins; returns how many of its bytes were written.
+fn write_special(text: &[u8], out: &mut Vec<u8>) -> usize {
+    let escape: &[u8] = match text {
+        [0xe2, 0x80, 0xa8, ..] => b"\\u2028",
+        [0xe2, 0x80, 0xa9, ..] => b"\\u2029",
+        [b'"', ..] => b"\\\"",
+        [b'\\', ..] => b"\\\\",
+        [b'\n', ..] => b"\\n",
+        [b'\r', ..] => b"\\r",
+        [b'\t', ..] => b"\\t",
+        [0x08, ..] => b"\\b",
+        [0x0c, ..] => b"\\f",
+        [b'<', ..] => b"\\u003c",
+        [b'>', ..] => b"\\u003e",
+        [b'&', ..] => b"\\u0026",
+        [byte @ 0..=0x1f, ..] => {
+            out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+            return 1;
+        }
+        // The first byte of another character; the others are not special.
+        [byte, ..] => {
+            out.push(*byte);
+            return 1;
+        }
+        [] => return 0,
+    };
+    out.extend_from_slice(escape);
+    if text.first() == Some(&0xe2) { 3 } else { 1 }
 }
 
 #[cfg(test)]

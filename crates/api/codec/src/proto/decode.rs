@@ -1,20 +1,33 @@
 //! Protobuf decoder. Unknown numbers are skipped, nesting is limited, and later values replace
 //! earlier ones.
 
+use std::borrow::Cow;
+
 use api_schema::{Field, Message, Shape, Type};
 use serde_json::{Map, Value};
 
+use super::part::Part;
 use super::wire::{Reader, Wire};
 use crate::{DecodeError, canonical, scalars};
 
 /// Maximum depth of nested messages, as for JSON.
-const MAX_DEPTH: u8 = 100;
+pub(crate) const MAX_DEPTH: u8 = 100;
 
 /// Decodes a message into a canonical tree.
-pub(super) fn read_message(
+pub(crate) fn read_message(
     message: &'static Message,
     bytes: &[u8],
     depth: u8,
+) -> Result<Value, DecodeError> {
+    read_part(message, bytes, depth, &Part::Whole)
+}
+
+/// Decodes a part of a message into a canonical tree.
+pub(super) fn read_part(
+    message: &'static Message,
+    bytes: &[u8],
+    depth: u8,
+    part: &Part,
 ) -> Result<Value, DecodeError> {
     if depth > MAX_DEPTH {
         return Err(DecodeError::TooDeep("exceeded max depth".to_owned()));
@@ -23,7 +36,7 @@ pub(super) fn read_message(
         return read_special(message, bytes, depth);
     }
     let mut map = Map::new();
-    read_members(message, bytes, depth, &mut map)?;
+    read_members(message, bytes, depth, part, &mut map)?;
     canonical::fill_zero_values(message, &mut map);
     Ok(Value::Object(map))
 }
@@ -32,6 +45,7 @@ fn read_members(
     message: &'static Message,
     bytes: &[u8],
     depth: u8,
+    part: &Part,
     map: &mut Map<String, Value>,
 ) -> Result<(), DecodeError> {
     let mut reader = Reader::new(bytes);
@@ -43,15 +57,23 @@ fn read_members(
         };
         if field.inline {
             if let (Some(inner), Wire::Bytes(bytes)) = (field.ty.message(), wire) {
-                read_members(inner, bytes, depth + 1, map)?;
+                read_members(inner, bytes, depth + 1, part, map)?;
             }
             continue;
         }
+        let Some(part) = part.member(field.json) else {
+            continue;
+        };
         match &field.ty {
             Type::List(inner) => push_element(field, inner, wire, depth, map)?,
             Type::Map(inner) => insert_value(field, inner, wire, depth, map)?,
             ty => {
-                let value = read_value(field, ty, wire, depth)?;
+                let value = match (part, ty.message(), wire) {
+                    (Part::Members(_), Some(message), Wire::Bytes(bytes)) => {
+                        read_part(message, bytes, depth + 1, part)?
+                    }
+                    _ => read_value(field, ty, wire, depth)?,
+                };
                 if canonical::keeps_value(field, &value) {
                     map.insert(field.json.to_owned(), value);
                 } else {
@@ -136,13 +158,21 @@ fn insert_value(
     Ok(())
 }
 
-fn wrong_wire(field: &Field) -> DecodeError {
+pub(crate) fn wrong_wire(field: &Field) -> DecodeError {
     DecodeError::Type(format!("proto: wrong wireType for field {}", field.json))
 }
 
 /// Decodes text. Invalid UTF-8 is replaced, as for JSON.
 fn decode_text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    read_text(bytes).into_owned()
+}
+
+/// Returns the text of bytes as [`String::from_utf8_lossy`] does, which is slower for valid text.
+pub(crate) fn read_text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
 }
 
 fn read_value(

@@ -5,6 +5,7 @@ use api_schema::{Field, Message, Shape, Type};
 use serde_json::{Map, Value};
 
 use super::wire::{write_bytes, write_int, write_nested, write_tag, write_varint};
+use crate::members::Members;
 use crate::{json, scalars};
 
 /// Appends the encoded message to `out`.
@@ -19,14 +20,16 @@ pub(super) fn write_message(message: &'static Message, value: &Value, out: &mut 
 }
 
 fn write_struct(message: &'static Message, map: &Map<String, Value>, out: &mut Vec<u8>) {
-    for field in message.fields_by_number() {
+    let members = Members::new(message, map);
+    for (position, field) in message.positions_by_number() {
         // An inlined Go struct is a message of its own in protobuf (`Volume.volumeSource`).
         if field.inline {
             if let Some(inner) = field.ty.message() {
                 write_nested(field.number, out, |out| write_struct(inner, map, out));
             }
         } else {
-            write_field(field, map.get(field.json).unwrap_or(&Value::Null), out);
+            let value = members.get(position, field).unwrap_or(&Value::Null);
+            write_field(field, value, out);
         }
     }
 }

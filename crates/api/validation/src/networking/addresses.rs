@@ -19,6 +19,7 @@ pub const IP_ADDRESS: Rules = Rules {
     name: NameRule::Own,
     create: validate_ip_address,
     update: |new, old, errors| {
+        validate_ip_address(new, errors);
         let spec = Path::ROOT.child("spec");
         rules::validate_immutable(
             get(new, "spec"),

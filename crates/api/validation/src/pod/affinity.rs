@@ -46,7 +46,7 @@ fn validate_node_affinity(
     if has(affinity, REQUIRED) {
         let invalid_values = options.invalid_node_affinity_values;
         let at = path.child(REQUIRED);
-        validate_node_terms(get(affinity, REQUIRED), invalid_values, &at, errors);
+        validate_node_selector(get(affinity, REQUIRED), invalid_values, &at, errors);
     }
     let at = path.child(PREFERRED);
     for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
@@ -59,11 +59,7 @@ fn validate_node_affinity(
 }
 
 /// Validates a node selector: at least one term.
-pub fn validate_node_selector(node_selector: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_node_terms(node_selector, false, path, errors);
-}
-
-fn validate_node_terms(
+pub fn validate_node_selector(
     node_selector: &Value,
     invalid_values: bool,
     path: &Path<'_>,

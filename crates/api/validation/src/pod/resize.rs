@@ -1,11 +1,11 @@
-//! Changes by the subresource `resize`: only CPU and memory of containers, not of the pod.
+//! Changes by the subresource `resize`: only CPU and memory, of containers and of the pod.
 
 use super::claims::MIRROR;
 use super::context::is_sidecar;
 use super::object::validate_pod_object;
 use super::options::PodOptions;
-use crate::field::{Errors, Path};
-use api_meta::tree::{entries, equal, get, has, list, text};
+use crate::field::{Errors, FieldError, Path};
+use api_meta::tree::{entries, equal, get, has, list, remove, text};
 use api_semantics::qos::compute_tree_qos;
 use serde_json::{Value, json};
 
@@ -33,9 +33,7 @@ pub fn validate_resize(new: &Value, old: &Value, options: &PodOptions, errors: &
     if !is_resize_supported(old) {
         errors.forbidden(&path, "Pod running on node without support for resize");
     }
-    if !validate_pod_level_resources(new, old, &path, errors) {
-        return;
-    }
+    validate_pod_level_resources(new, old, &path, errors);
     let claims = "nodeAllocatableResourceClaimStatuses";
     // Devices were allocated together with these resources, so the scheduler would have to decide
     // again.
@@ -95,30 +93,70 @@ fn is_resize_supported(pod: &Value) -> bool {
         .is_none_or(|status| has(status, "resources"))
 }
 
-/// Validates changes of the pod's own resources. Returns whether other changes are to be validated.
-fn validate_pod_level_resources(
-    new: &Value,
-    old: &Value,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) -> bool {
-    let (after, before) = (
-        get(get(new, "spec"), "resources"),
-        get(get(old, "spec"), "resources"),
-    );
+/// Returns the error of a resize without the gate `InPlacePodLevelResourcesVerticalScaling`, if the
+/// pod has resources of its own or is to get some: then its containers can't be resized either.
+pub fn find_disabled_resize(new: &Value, old: &Value) -> Option<FieldError> {
+    let of_pod = |pod| get(get(pod, "spec"), "resources");
+    if !has_amounts(of_pod(new)) && !has_amounts(of_pod(old)) {
+        return None;
+    }
+    let mut errors = Errors::default();
+    // The name in the message is upstream's, and not that of the gate.
+    let detail = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
+    errors.forbidden(&Path::ROOT.child(""), detail);
+    errors.0.pop()
+}
+
+fn has_amounts(resources: &Value) -> bool {
+    PARTS
+        .iter()
+        .any(|part| entries(resources, part).next().is_some())
+}
+
+/// Validates changes of the pod's own resources.
+fn validate_pod_level_resources(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let of_pod = |pod| get(get(pod, "spec"), "resources");
+    let (after, before, at) = (of_pod(new), of_pod(old), path.child("resources"));
+    if !has_amounts(after) && !has_amounts(before) {
+        return;
+    }
     if !before.is_null() && after.is_null() {
-        let detail = "pod-level resources cannot be removed";
-        errors.forbidden(&path.child("resources"), detail);
-        return false;
+        errors.forbidden(&at, "pod-level resources cannot be removed");
+        return;
     }
-    if !equal(after, before) {
-        // The kubelet can't change the cgroup of a pod, so the response is that of upstream with
-        // the gate disabled.
-        let detail = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
-        errors.forbidden(&Path::ROOT.child(""), detail);
-        return false;
+    for part in PARTS {
+        if is_amount_removed(after, before, part) {
+            let detail = format!("pod-level resource {part} cannot be removed");
+            errors.forbidden(&at.child(part), detail);
+        }
     }
-    true
+    if !equal(&select_other_amounts(after), &select_other_amounts(before)) {
+        let detail = "only cpu and memory resources are mutable at pod-level";
+        errors.forbidden(path, detail);
+    }
+}
+
+/// Returns resources without CPU and memory, and without parts that are empty then.
+fn select_other_amounts(resources: &Value) -> Value {
+    let mut rest = match resources {
+        Value::Null => json!({}),
+        other => other.clone(),
+    };
+    for part in PARTS {
+        if let Some(amounts) = rest.get_mut(part).and_then(Value::as_object_mut) {
+            amounts.retain(|name, _| !COMPUTE.contains(&name.as_str()));
+            if amounts.is_empty() {
+                remove(&mut rest, part);
+            }
+        }
+    }
+    rest
+}
+
+/// Returns whether the old resources have a request or a limit that the new ones lack.
+fn is_amount_removed(after: &Value, before: &Value, part: &str) -> bool {
+    let after = get(after, part);
+    entries(before, part).any(|(name, _)| after.get(name).is_none())
 }
 
 fn validate_container_order(
@@ -147,11 +185,9 @@ fn validate_container_order(
 /// Checks that an amount was changed but not removed (KEP-1287).
 fn validate_container_resize(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     for part in PARTS {
-        let after = get(get(new, "resources"), part);
-        let mut before = entries(get(old, "resources"), part);
         // Without an amount, the container would belong to another class, or be without a limit at
         // once.
-        if before.any(|(name, _)| after.get(name).is_none()) {
+        if is_amount_removed(get(new, "resources"), get(old, "resources"), part) {
             let detail = format!("resource {part} cannot be removed");
             errors.forbidden(&path.child(part), detail);
         }
@@ -200,6 +236,10 @@ fn validate_only_compute_changed(
 /// Returns a pod's spec without the amounts that a resize may change.
 fn without_compute(spec: &Value) -> Value {
     let mut bare = spec.clone();
+    // Resources of the pod have errors of their own.
+    if has_amounts(get(&bare, "resources")) {
+        remove(&mut bare, "resources");
+    }
     let containers = LISTS
         .iter()
         .filter_map(|field| bare.get(field)?.as_array().map(|all| (*field, all.len())));
@@ -268,7 +308,7 @@ mod tests {
         }
     }
 
-    fn pod_level_problems(of_pod: [Value; 2], of_container: [&str; 2]) -> Vec<String> {
+    fn pod_level_pods(of_pod: &[Value; 2], of_container: [&str; 2]) -> [Value; 2] {
         let pod = |of_pod: &Value, cpu: &str| {
             let mut pod = json!({"metadata": {"name": "p"}, "status": {"qosClass": "Burstable"}, "spec": {
                 "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30,
@@ -279,37 +319,88 @@ mod tests {
             }
             pod
         };
+        [0, 1].map(|n| pod(&of_pod[n], of_container[n]))
+    }
+
+    fn pod_level_problems(of_pod: &[Value; 2], of_container: [&str; 2]) -> Vec<String> {
+        let [old, new] = pod_level_pods(of_pod, of_container);
         let mut errors = Errors::default();
-        validate_resize(
-            &pod(&of_pod[1], of_container[1]),
-            &pod(&of_pod[0], of_container[0]),
-            &PodOptions::default(),
-            &mut errors,
-        );
-        errors.0.into_iter().map(|error| error.detail).collect()
+        validate_resize(&new, &old, &PodOptions::default(), &mut errors);
+        let shown = |e: FieldError| format!("{}: {}", e.field, e.detail);
+        errors.0.into_iter().map(shown).collect()
     }
 
     #[test]
-    fn change_of_pod_level_resources_is_forbidden() {
+    fn cpu_and_memory_of_the_pod_may_be_changed_and_added_but_not_removed() {
         let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
-        let disabled = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
+        let both = || json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "3"}});
+        let huge = |amount: &str| {
+            let amounts = json!({"cpu": "2", "hugepages-2Mi": amount});
+            json!({"requests": amounts, "limits": amounts})
+        };
+        let other = "spec: only cpu and memory resources are mutable at pod-level";
         for (of_pod, expect) in [
-            ([cpu("2"), cpu("3")], disabled),
-            ([Value::Null, cpu("3")], disabled),
+            ([cpu("2"), cpu("3")], &[][..]),
+            ([Value::Null, cpu("3")], &[]),
+            ([cpu("2"), both()], &[]),
             (
                 [cpu("2"), Value::Null],
-                "pod-level resources cannot be removed",
+                &["spec.resources: pod-level resources cannot be removed"],
+            ),
+            (
+                [
+                    both(),
+                    json!({"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}),
+                ],
+                &["spec.resources.requests: pod-level resource requests cannot be removed"],
+            ),
+            (
+                [both(), json!({"requests": {"cpu": "2", "memory": "1Gi"}})],
+                &["spec.resources.limits: pod-level resource limits cannot be removed"],
+            ),
+            ([huge("2Mi"), huge("4Mi")], &[other]),
+            ([cpu("2"), huge("2Mi")], &[other]),
+            ([Value::Null, huge("2Mi")], &[other]),
+            (
+                [cpu("2"), cpu("500m")],
+                &[
+                    "spec.resources.requests[cpu]: must be greater than or equal to aggregate container requests of 1",
+                ],
             ),
         ] {
-            let case = format!("{of_pod:?}");
-            assert_eq!(pod_level_problems(of_pod, ["1", "1"]), [expect], "{case}");
+            let got = pod_level_problems(&of_pod, ["1", "1"]);
+            assert_eq!(got, expect, "{of_pod:?}");
         }
     }
 
     #[test]
     fn containers_of_a_pod_with_pod_level_resources_may_be_resized() {
         let same = || json!({"requests": {"cpu": "2"}});
-        let none = pod_level_problems([same(), same()], ["1", "1500m"]);
+        let none = pod_level_problems(&[same(), same()], ["1", "1500m"]);
         assert!(none.is_empty(), "{none:?}");
+    }
+
+    #[test]
+    fn disabled_gate_forbids_each_resize_of_a_pod_with_pod_level_resources() {
+        let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+        for (of_pod, is_forbidden) in [
+            ([cpu("2"), cpu("3")], true),
+            ([cpu("2"), cpu("2")], true),
+            ([Value::Null, cpu("3")], true),
+            ([cpu("2"), Value::Null], true),
+            ([Value::Null, Value::Null], false),
+            ([json!({}), json!({"limits": {}})], false),
+        ] {
+            let [old, new] = pod_level_pods(&of_pod, ["1", "1"]);
+            let error = find_disabled_resize(&new, &old);
+            assert_eq!(error.is_some(), is_forbidden, "{of_pod:?}");
+            if let Some(error) = error {
+                assert!(
+                    error.detail.ends_with("feature gate is disabled"),
+                    "{}",
+                    error.detail
+                );
+            }
+        }
     }
 }

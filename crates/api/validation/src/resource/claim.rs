@@ -26,7 +26,10 @@ pub const CLAIM: Rules = Rules {
 pub const TEMPLATE: Rules = Rules {
     name: NameRule::Subdomain,
     create: validate_claim_template,
-    update: validate_spec_unchanged,
+    update: |new, old, errors| {
+        validate_claim_template(new, errors);
+        validate_spec_unchanged(new, old, errors);
+    },
     sub: accept_subresource,
 };
 pub const DEVICE_CLASS: Rules = Rules {

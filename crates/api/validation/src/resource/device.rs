@@ -283,7 +283,7 @@ fn validate_device_place(device: &Value, is_placed: bool, path: &Path<'_>, error
     if has(device, "nodeSelector") {
         set.push("`nodeSelector`");
         let at = path.child("nodeSelector");
-        pod::validate_node_selector(get(device, "nodeSelector"), &at, errors);
+        pod::validate_node_selector(get(device, "nodeSelector"), false, &at, errors);
     }
     if flag(device, "allNodes") {
         set.push("`allNodes`");

@@ -83,7 +83,7 @@ fn validate_place(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if has(spec, "nodeSelector") {
         set.push("`nodeSelector`");
         let (selector, at) = (get(spec, "nodeSelector"), path.child("nodeSelector"));
-        pod::validate_node_selector(selector, &at, errors);
+        pod::validate_node_selector(selector, false, &at, errors);
         let terms = list(selector, "nodeSelectorTerms");
         // The scheduler intersects the selectors of a claim's devices.
         if terms.len() != 1 {

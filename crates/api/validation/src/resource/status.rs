@@ -193,7 +193,7 @@ fn validate_allocation(
     }
     if has(allocation, "nodeSelector") {
         let selector = get(allocation, "nodeSelector");
-        pod::validate_node_selector(selector, &path.child("nodeSelector"), errors);
+        pod::validate_node_selector(selector, false, &path.child("nodeSelector"), errors);
     }
 }
 

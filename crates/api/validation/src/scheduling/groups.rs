@@ -5,7 +5,7 @@ use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
-use crate::rules::{NameCheck, reject_hidden_changes, validate_minimum};
+use crate::rules::{IMMUTABLE, NameCheck, reject_hidden_changes, validate_minimum};
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, opt, opt_text, same, text};
 use serde_json::Value;
@@ -15,9 +15,7 @@ use std::collections::HashSet;
 pub const WORKLOAD: Rules = Rules {
     name: NameRule::Subdomain,
     create: validate_workload,
-    update: |new, old, errors| {
-        keep_fields(new, old, &["controllerRef", "podGroupTemplates"], errors);
-    },
+    update: validate_workload_update,
     sub: accept_subresource,
 };
 
@@ -32,6 +30,8 @@ pub const POD_GROUP: Rules = Rules {
 // Upstream's limits.
 const MOST_TEMPLATES: usize = 8;
 const MOST_CLAIMS: usize = 4;
+/// Members of a scheduling policy, of which exactly one is set.
+const POLICIES: [&str; 2] = ["basic", "gang"];
 
 fn validate_workload(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
@@ -94,7 +94,7 @@ fn validate_group(object: &Value, errors: &mut Errors) {
 }
 
 fn validate_policy(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_union(policy, &["basic", "gang"], path, errors);
+    validate_union(policy, &POLICIES, path, errors);
     let Some(gang) = opt(policy, "gang") else {
         return;
     };
@@ -158,9 +158,31 @@ fn keep_fields(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
     reject_hidden_changes(new, old, fields, &Path::ROOT.child("spec"), errors);
 }
 
+fn validate_workload_update(new: &Value, old: &Value, errors: &mut Errors) {
+    keep_fields(new, old, &["controllerRef", "podGroupTemplates"], errors);
+    let templates = |object| list(get(object, "spec"), "podGroupTemplates").iter();
+    let all = || templates(new).zip(templates(old));
+    if errors.is_empty() && all().any(|(new, old)| is_other_policy(new, old)) {
+        let spec = Path::ROOT.child("spec");
+        errors.invalid(&spec.child("podGroupTemplates"), Value::Null, IMMUTABLE);
+    }
+}
+
+/// Returns whether the policies of two templates or groups have other members. One without fields
+/// equals an absent one in comparisons of values.
+fn is_other_policy(new: &Value, old: &Value) -> bool {
+    let [new, old] = [new, old].map(|owner| get(owner, "schedulingPolicy"));
+    let mut members = POLICIES.iter();
+    members.any(|member| has(new, member) != has(old, member))
+}
+
 fn validate_group_update(new: &Value, old: &Value, errors: &mut Errors) {
     let kept = ["podGroupTemplateRef", "schedulingPolicy", "resourceClaims"];
     keep_fields(new, old, &kept, errors);
+    if errors.is_empty() && is_other_policy(get(new, "spec"), get(old, "spec")) {
+        let spec = Path::ROOT.child("spec");
+        errors.invalid(&spec.child("schedulingPolicy"), Value::Null, IMMUTABLE);
+    }
     let (spec, before) = (get(new, "spec"), get(old, "spec"));
     let path = Path::ROOT.child("spec");
     for field in [

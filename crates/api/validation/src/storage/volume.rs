@@ -7,6 +7,7 @@ use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::pod;
 use crate::rules::{self, read_quantity};
+use crate::selector;
 use api_meta::names;
 use api_meta::tree::{entries, equal, get, has, list, opt_text, remove, same, set, text};
 use serde_json::Value;
@@ -65,10 +66,11 @@ fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Errors) {
         &path,
         errors,
     );
-    // An affinity that an older release accepted may stay.
-    if !old.is_some_and(|old| same(get(old, "spec"), spec, "nodeAffinity")) {
-        validate_node_affinity(spec, &path.child("nodeAffinity"), errors);
-    }
+    // Values that an older release accepted may stay.
+    let before = old.map_or(&Value::Null, |old| get(get(old, "spec"), "nodeAffinity"));
+    let mut terms = list(get(before, "required"), "nodeSelectorTerms").iter();
+    let invalid_values = terms.any(selector::has_invalid_values);
+    validate_node_affinity(spec, invalid_values, &path.child("nodeAffinity"), errors);
     validate_source(spec, text(metadata, "name"), &path, errors);
     validate_source_surroundings(spec, &path, errors);
     if let Some(class) = opt_text(spec, "storageClassName").filter(|class| !class.is_empty()) {
@@ -124,7 +126,12 @@ fn validate_capacity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_node_affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_affinity(
+    spec: &Value,
+    invalid_values: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let affinity = get(spec, "nodeAffinity");
     let (required, at) = (get(affinity, "required"), path.child("required"));
     if affinity.is_null() {
@@ -133,7 +140,7 @@ fn validate_node_affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if required.is_null() {
         errors.required(&at, "must specify required node constraints");
     } else {
-        pod::validate_node_selector(required, &at, errors);
+        pod::validate_node_selector(required, invalid_values, &at, errors);
     }
 }
 

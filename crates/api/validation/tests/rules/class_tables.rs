@@ -2,6 +2,8 @@
 
 use super::Name;
 use super::table::{check_create, check_update, check_writes};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 const PRIORITY_CLASS: Name = ("scheduling.k8s.io", "PriorityClass");
@@ -87,9 +89,17 @@ fn leases() {
     check_update(LEASE, &base, table);
 }
 
+/// Returns a signed request, as the field has it.
+fn request() -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let request = rcgen::CertificateParams::default().serialize_request(&key);
+    STANDARD.encode(request.unwrap().pem().unwrap())
+}
+
 #[test]
 fn conditions_of_certificate_requests() {
-    let base = json!({"spec": {"request": "", "signerName": "a.b/c", "usages": ["client auth"]}});
+    let spec = json!({"request": request(), "signerName": "a.b/c", "usages": ["client auth"]});
+    let base = json!({"spec": spec});
     let approved = r#"{"type":"Approved","status":"True"}"#;
     let denied = r#"{"type":"Denied","status":"True"}"#;
     let table = r#"

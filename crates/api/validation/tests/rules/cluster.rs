@@ -37,7 +37,7 @@ fn definition_stores_one_version() {
     for storage in [true, false] {
         let versions = json!([version("v1", storage), version("v2", storage)]);
         let object = build(DEFINITION, definition(json!({"versions": versions})));
-        let errors = api_validation::validate_create(super::kind(DEFINITION), &object);
+        let errors = super::validate_new(DEFINITION, None, &object);
         let found = errors.iter().any(|error| {
             error
                 .to_string()

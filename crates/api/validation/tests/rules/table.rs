@@ -6,17 +6,18 @@
 //! more. In tables of updates, `OLD >> NEW => ERRORS` changes the old object before (for values
 //! that older releases accepted). Empty lines and lines that begin with `#` are skipped.
 
-use super::{Name, build, count_case, kind};
+use super::{Name, build, count_case, kind, validate_new};
 use api_defaulting::default_object;
 use api_strategy::prepare_update;
-use api_validation::{FieldError, validate_create, validate_update};
+use api_validation::{FieldError, validate_update};
 use serde_json::Value;
 
 /// Checks a table of new objects.
 pub fn check_create(name: Name, base: &Value, table: &str) {
+    let valid = build(name, base.clone());
     check_rows(name, table, |changes| {
         let object = build(name, change(base, changes));
-        validate_create(kind(name), &object)
+        validate_new(name, Some(&valid), &object)
     });
 }
 
@@ -50,7 +51,9 @@ pub fn check_writes(name: Name, subresource: &str, base: &Value, table: &str) {
         let mut new = change(&old, after);
         default_object(kind(name), &mut new);
         prepare_update(kind(name), subresource, &mut new, &old);
-        validate_update(kind(name), subresource, &new, &old)
+        let errors = validate_update(kind(name), subresource, &new, &old);
+        super::ratcheting::check_written(name, subresource, &new, &errors);
+        errors
     });
 }
 

@@ -6,10 +6,10 @@
 //! that begin with `$` stand for places, so that one table serves pods, all kinds of templates and
 //! all kinds of containers.
 
-use super::{Name, build, count_case, kind, merge};
+use super::{Name, build, count_case, kind, merge, validate_new};
 use api_defaulting::default_object;
 use api_strategy::prepare_update;
-use api_validation::{FieldError, validate_create, validate_update};
+use api_validation::{FieldError, validate_update};
 use serde_json::{Value, json};
 
 const POD: Name = ("", "Pod");
@@ -151,6 +151,7 @@ fn is_gated(value: &Value) -> bool {
 /// Checks creates of `base` with the changes of each row.
 fn check_creates(name: Name, base: &Value, table: &str, words: Words<'_>) {
     let rows = parse_rows(table, words);
+    let valid = build(name, base.clone());
     let mut failures = Vec::new();
     for row in &rows {
         let mut fields = base.clone();
@@ -163,7 +164,7 @@ fn check_creates(name: Name, base: &Value, table: &str, words: Words<'_>) {
             default_object(kind(name), &mut object);
         }
         compare(
-            &validate_create(kind(name), &object),
+            &validate_new(name, Some(&valid), &object),
             row,
             name,
             &mut failures,
@@ -189,6 +190,7 @@ fn check_updates(name: Name, subresource: &str, base: &Value, table: &str, words
         default_object(kind(name), &mut new);
         prepare_update(kind(name), subresource, &mut new, &old);
         let errors = validate_update(kind(name), subresource, &new, &old);
+        super::ratcheting::check_written(name, subresource, &new, &errors);
         compare(&errors, row, name, &mut failures);
     }
     finish(&failures, rows.len());

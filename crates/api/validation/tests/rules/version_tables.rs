@@ -145,6 +145,8 @@ fn workloads() {
         r#"
         /metadata/labels={"a":"b"} => ok
         /spec/podGroupTemplates/0/name="u" => spec.podGroupTemplates: Invalid value: null: field is immutable
+        /spec/podGroupTemplates/0/schedulingPolicy={} => spec.podGroupTemplates: Invalid value: null: field is immutable
+        /spec/podGroupTemplates/0/schedulingPolicy={"gang":{}} => spec.podGroupTemplates: Invalid value: null: field is immutable
         /spec/controllerRef={"kind":"Job","name":"j"} => spec.controllerRef: Invalid value: null: field is immutable
         /spec/podGroupTemplates/0/priority=5 => ok
         /spec/podGroupTemplates/0/priority=5 >> /spec/podGroupTemplates/0/priority=6 => spec.podGroupTemplates: Invalid value: null: field is immutable

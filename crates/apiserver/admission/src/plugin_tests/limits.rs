@@ -194,6 +194,25 @@ fn update_of_a_pod_is_checked_for_a_resize_only() {
 }
 
 #[test]
+fn resize_of_the_resources_of_a_pod_is_checked() {
+    let ranger = ranger(json!([{"type": "Pod", "max": {"cpu": "2"}}]));
+    let pod = |cpu: &str| {
+        json!({"spec": {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": cpu}},
+            "containers": [container(json!({}), json!({}))]}})
+    };
+    for (cpu, expect) in [
+        ("2", Ok(())),
+        (
+            "2500m",
+            forbidden("pods", "maximum cpu usage per Pod is 2, but limit is 2500m"),
+        ),
+    ] {
+        let write = update("pods/resize", pod("1"), pod(cpu));
+        assert_eq!(validate(&ranger, &write), expect, "{cpu}");
+    }
+}
+
+#[test]
 fn update_of_a_claim_that_is_being_deleted_is_not_checked() {
     let ranger = ranger(json!([{"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]));
     let mut claim =

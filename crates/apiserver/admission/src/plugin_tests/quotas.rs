@@ -94,6 +94,14 @@ fn growth_is_charged_although_the_cache_lacks_the_status() {
             [pod("1"), pod("3"), pod("5")],
         ),
         (
+            "pods/resize",
+            "requests.cpu",
+            ["1", "3", "5"].map(|cpu| {
+                json!({"spec": {"resources": {"requests": {"cpu": cpu}},
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}})
+            }),
+        ),
+        (
             "services",
             "services.nodeports",
             [

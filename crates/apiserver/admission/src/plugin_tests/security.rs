@@ -206,6 +206,63 @@ fn baseline_checks_init_and_ephemeral_containers() {
 }
 
 #[test]
+fn baseline_allows_unmasked_proc_in_a_user_namespace_since_1_35() {
+    let why = "procMount (container \"x\" must not set securityContext.procMount to \"Unmasked\")";
+    let unmasked = json!([{"name": "x", "securityContext": {"procMount": "Unmasked"}}]);
+    for field in ["containers", "initContainers", "ephemeralContainers"] {
+        for (policy, host_users, expect) in [
+            ("baseline", json!(false), ""),
+            ("baseline:v1.35", json!(false), ""),
+            ("baseline:v1.34", json!(false), why),
+            ("baseline:v1.0", json!(false), why),
+            ("baseline", json!(true), why),
+            ("baseline", Value::Null, why),
+        ] {
+            check(
+                policy,
+                json!({"hostUsers": host_users, field: unmasked}),
+                expect,
+            );
+        }
+    }
+}
+
+#[test]
+fn restricted_forbids_unmasked_proc_whatever_the_user_namespace() {
+    let why = "procMount (container \"a\" must not set securityContext.procMount to \"Unmasked\")";
+    for policy in ["restricted", "restricted:v1.35", "restricted:v1.34"] {
+        for host_users in [json!(false), json!(true), Value::Null] {
+            let mut spec = hardened();
+            spec["hostUsers"] = host_users;
+            spec["containers"][0]["securityContext"]["procMount"] = json!("Unmasked");
+            check(policy, spec, why);
+        }
+    }
+}
+
+#[test]
+fn latest_standards_are_those_of_the_emulated_release() {
+    let spec = json!({"hostUsers": false,
+        "containers": [{"name": "x", "securityContext": {"procMount": "Unmasked"}}]});
+    for version in ["latest", "v1.36"] {
+        for (emulated_minor, is_allowed) in [(34, false), (35, true)] {
+            let mut plugin = plugin(&[("enforce", "baseline"), ("enforce-version", version)]);
+            plugin.0.emulated_minor = emulated_minor;
+            let result = validate(&plugin, &create("pods", json!({"spec": spec})));
+            assert_eq!(
+                result.is_ok(),
+                is_allowed,
+                "{version} in 1.{emulated_minor}"
+            );
+            if let Err(text) = result {
+                let policy = format!("\"baseline:{version}\"");
+                assert!(text.contains(&policy), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn restricted_allows_a_hardened_pod() {
     check("restricted", hardened(), "");
 }

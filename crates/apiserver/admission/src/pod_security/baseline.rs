@@ -63,7 +63,11 @@ pub fn check_baseline(view: &View<'_>, restricted: bool) -> Vec<Finding> {
         host_ports(view),
         probe_hosts(view),
         check_privileged(view),
-        proc_mount(view),
+        if restricted && view.version.is_at_least(35) {
+            None
+        } else {
+            proc_mount(view)
+        },
         se_linux(view),
         if restricted && view.version.is_at_least(19) {
             None
@@ -285,10 +289,19 @@ fn check_privileged(view: &View<'_>) -> Option<Finding> {
     )
 }
 
-/// Checks `procMount`. Upstream lets pods with `hostUsers: false` unmask /proc since policy version
-/// 1.35. This release's kubelet does not support user namespaces, and root with an unmasked /proc
-/// would be root on the node: no exception.
+/// Checks `procMount`. Since 1.35, a pod with a user namespace may unmask /proc: its root has no
+/// rights over the node.
 fn proc_mount(view: &View<'_>) -> Option<Finding> {
+    // Kubelets without user namespaces refuse such pods, and mask /proc all the same.
+    if view.version.is_at_least(35) && is_bool(view.spec, "/hostUsers", false) {
+        None
+    } else {
+        unmasked_proc(view)
+    }
+}
+
+/// Returns the containers that set `procMount` to something else than the default.
+pub fn unmasked_proc(view: &View<'_>) -> Option<Finding> {
     let other = |c: &Value| !matches!(string_at(c, "/securityContext/procMount"), "" | "Default");
     let names = view.container_names(other);
     if names.is_empty() {

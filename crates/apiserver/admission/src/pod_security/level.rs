@@ -63,6 +63,14 @@ impl Version {
             Version::Minor(own) => own >= minor,
         }
     }
+
+    /// Returns this version, or v1.N if this one is later.
+    pub fn limit_to(self, minor: u32) -> Version {
+        match self {
+            Version::Latest => Version::Minor(minor),
+            Version::Minor(own) => Version::Minor(own.min(minor)),
+        }
+    }
 }
 
 /// A level at a version.

@@ -34,6 +34,7 @@ pub fn check_restricted(view: &View<'_>) -> Vec<Finding> {
     let own = [
         check_escalation(view),
         check_capabilities(view),
+        proc_mount(view),
         check_volumes(view),
         non_root(view),
         root_user(view),
@@ -96,6 +97,16 @@ fn check_capabilities(view: &View<'_>) -> Option<Finding> {
         None
     } else {
         some_finding("unrestricted capabilities", details.join("; "))
+    }
+}
+
+/// Checks `procMount`, whatever `hostUsers` is. The stricter check of all levels does it before
+/// 1.35.
+fn proc_mount(view: &View<'_>) -> Option<Finding> {
+    if view.version.is_at_least(35) {
+        baseline::unmasked_proc(view)
+    } else {
+        None
     }
 }
 

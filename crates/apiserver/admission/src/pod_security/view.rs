@@ -2,6 +2,7 @@
 
 use super::level::Version;
 use crate::context::{list_at, string_at};
+use api_meta::tree;
 use serde_json::Value;
 
 /// The pod and the standards' version.
@@ -65,7 +66,7 @@ pub fn distinct_values(values: impl IntoIterator<Item = String>) -> Vec<String> 
     all
 }
 
-/// Returns whether a boolean at a pointer has this value.
+/// Returns whether a boolean at a JSON pointer without escapes has this value.
 pub fn is_bool(value: &Value, pointer: &str, wanted: bool) -> bool {
-    value.pointer(pointer) == Some(&Value::Bool(wanted))
+    tree::find(value, pointer) == Some(&Value::Bool(wanted))
 }

@@ -4,9 +4,8 @@ use super::config::{AnonymousConfig, AuthenticationConfiguration};
 use super::rules::IssuerRules;
 use super::validate::validate_configuration;
 use crate::anonymous::Anonymous;
-use crate::options_error::{OptionsError, read_file};
-use apiserver_config::parse_config;
-use std::path::PathBuf;
+use apiserver_config::{ConfigFileError, parse_config, read_file};
+use std::path::Path;
 
 const KIND: &str = "AuthenticationConfiguration";
 
@@ -26,14 +25,19 @@ pub struct LoadedConfiguration {
 /// # Errors
 /// The file can't be read, or is no valid configuration.
 pub fn read_authentication_config(
-    path: &PathBuf,
+    path: &Path,
     disallowed: &[String],
-) -> Result<LoadedConfiguration, OptionsError> {
+) -> Result<LoadedConfiguration, ConfigFileError> {
     let content = read_file(path)?;
-    load_content(content, disallowed).map_err(|why| OptionsError::Content {
-        path: path.clone(),
-        why,
-    })
+    load_content(content, disallowed).map_err(|why| ConfigFileError::content(path, why))
+}
+
+/// Validates the content of a file. `disallowed` has the issuers of ServiceAccount tokens.
+///
+/// # Errors
+/// All fields that can't be used.
+pub fn check_authentication_config(content: Vec<u8>, disallowed: &[String]) -> Result<(), String> {
+    load_content(content, disallowed).map(drop)
 }
 
 /// Validates the content of a file; the error names all fields that can't be used.

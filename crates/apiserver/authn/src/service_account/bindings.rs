@@ -14,18 +14,25 @@ use std::sync::Arc;
 // last requests.
 const DELETION_LEEWAY: i64 = 60;
 
+/// The account of a token, and the Secret that it is bound to or stored in.
+pub struct Bound {
+    pub account: Arc<Value>,
+    pub secret: Option<Arc<Value>>,
+}
+
 /// Checks the account, pod, Secret and node of `claims`. The error is only for the log.
 pub async fn check_bindings(
     claims: &Claims,
     token: &str,
     objects: &Arc<dyn Objects>,
-) -> Result<(), String> {
+) -> Result<Bound, String> {
     let now = jiff::Timestamp::now().as_second();
     let namespace = claims.namespace.as_str();
     // Checked at each request, not only when the token was verified: deleting the account must
     // revoke its tokens at once.
     let account = read_current(objects, "serviceaccounts", namespace, &claims.account).await;
-    check_alive(account, &claims.account, "service account", now)?;
+    let account = check_alive(account, &claims.account, "service account", now)?;
+    let mut secret = None;
     if let Some(reference) = &claims.secret {
         let stored = read_current(objects, "secrets", namespace, reference).await;
         let stored = check_alive(stored, reference, "secret", now)?;
@@ -33,6 +40,7 @@ pub async fn check_bindings(
         if claims.is_legacy() {
             check_secret(&stored, token)?;
         }
+        secret = Some(stored);
     }
     if let Some(pod) = &claims.pod {
         check_alive(
@@ -51,13 +59,11 @@ pub async fn check_bindings(
             now,
         )?;
     }
-    Ok(())
+    Ok(Bound { account, secret })
 }
 
-/// Checks the Secret of a legacy token: it must hold the token, and not be marked invalid for being
-/// unused.
+/// Checks that the Secret of a legacy token holds it.
 fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
-    const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
     let data = stored["data"]["token"]
         .as_str()
         .and_then(|t| STANDARD.decode(t).ok())
@@ -70,15 +76,6 @@ fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
     }
     if !stored.meta_str("deletionTimestamp").is_empty() {
         return Err("the secret of the token is being deleted".into());
-    }
-    if stored
-        .label(INVALID_SINCE)
-        .is_some_and(|since| !since.is_empty())
-    {
-        return Err(format!(
-            "the token in secret {:?} is marked invalid; remove the label {INVALID_SINCE} to allow its use again",
-            stored.name()
-        ));
     }
     Ok(())
 }
@@ -136,18 +133,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn legacy_token_needs_its_valid_secret() {
-        let secret = |kind: &str, label: &str, deleted: Option<&str>| {
-            json!({"type": kind, "data": {"token": STANDARD.encode("t")}, "metadata": {"name": "s",
-                "labels": {"kubernetes.io/legacy-token-invalid-since": label}, "deletionTimestamp": deleted}})
+    fn legacy_token_needs_its_secret() {
+        let secret = |kind: &str, deleted: Option<&str>| {
+            json!({"type": kind, "data": {"token": STANDARD.encode("t")},
+                "metadata": {"name": "s", "deletionTimestamp": deleted}})
         };
         const TYPE: &str = "kubernetes.io/service-account-token";
         for (secret, token, expect) in [
-            (secret(TYPE, "", None), "t", true),
-            (secret(TYPE, "", None), "u", false),
-            (secret(TYPE, "2026-01-01", None), "t", false),
-            (secret("Opaque", "", None), "t", false),
-            (secret(TYPE, "", Some("2026-01-01T00:00:00Z")), "t", false),
+            (secret(TYPE, None), "t", true),
+            (secret(TYPE, None), "u", false),
+            (secret("Opaque", None), "t", false),
+            (secret(TYPE, Some("2026-01-01T00:00:00Z")), "t", false),
         ] {
             assert_eq!(check_secret(&secret, token).is_ok(), expect, "{secret}");
         }

@@ -234,7 +234,7 @@ fn check_pod_account(account: &Value, pod: &Value) -> Result<(), ApiError> {
 
 fn read_key(paths: &[PathBuf]) -> Result<SigningKey, OptionsError> {
     match paths {
-        [path] => signing_key(path),
+        [path] => Ok(signing_key(path)?),
         _ => Err(OptionsError::Conflict(
             "one signing key file expected".into(),
         )),

@@ -1,8 +1,8 @@
 //! Signing and verifying keys from PEM files: RSA and ECDSA on P-256, private (PKCS#8, PKCS#1, SEC
 //! 1) or public.
 
-use crate::options_error::{OptionsError, read_file};
 use crate::pem_block::encode_block;
+use apiserver_config::{ConfigFileError, read_file};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
@@ -10,7 +10,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::path::Path;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
@@ -43,12 +43,9 @@ enum Numbers {
 }
 
 /// Loads all keys of a PEM file.
-pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError> {
+pub fn verifying_keys(path: &Path) -> Result<Vec<VerifyingKey>, ConfigFileError> {
     base_jwt::install_provider();
-    let bad = |why: &str| OptionsError::Content {
-        path: path.clone(),
-        why: why.into(),
-    };
+    let bad = |why: &str| ConfigFileError::content(path, why);
     let pem = read_file(path)?;
     let mut keys = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem) {
@@ -78,11 +75,8 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
 }
 
 /// Loads the private key of a PEM file.
-pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
-    let bad = |why: &str| OptionsError::Content {
-        path: path.clone(),
-        why: why.into(),
-    };
+pub fn signing_key(path: &Path) -> Result<SigningKey, ConfigFileError> {
+    let bad = |why: &str| ConfigFileError::content(path, why);
     let pem = read_file(path)?;
     // `openssl ecparam` writes a section with parameters before the key, which is skipped.
     for (kind, der) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).flatten() {

@@ -2,10 +2,14 @@
 
 use super::claims::Claims;
 use super::keys::{VerifyingKey, signing_key, verifying_keys};
+use super::legacy::{self, LegacyUses, TokenMetrics};
 use super::{ServiceAccounts, bindings, claims};
 use crate::options_error::OptionsError;
 use crate::secret;
-use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User, annotate_audit};
+use apiserver_config::ConfigFileError;
+use apiserver_request::{
+    Authenticator, AuthnError, Credentials, Objects, User, Warnings, annotate_audit,
+};
 use base_tls::{Followed, TlsError};
 use jsonwebtoken::{Validation, decode, decode_header};
 use parking_lot::Mutex;
@@ -28,6 +32,8 @@ pub struct AccountTokens {
     audiences: Vec<String>,
     jwks_uri: String,
     objects: Arc<dyn Objects>,
+    metrics: TokenMetrics,
+    legacy_uses: LegacyUses,
 }
 
 /// The keys as loaded from their files. A reload starts with an empty cache of verified tokens,
@@ -111,6 +117,8 @@ impl AccountTokens {
             audiences: options.api_audiences(),
             jwks_uri: options.jwks_uri.clone(),
             objects,
+            metrics: TokenMetrics::default(),
+            legacy_uses: LegacyUses::default(),
         })
     }
 
@@ -120,12 +128,16 @@ impl AccountTokens {
         &self,
         token: &str,
         audiences: &[String],
+        warnings: &Warnings,
     ) -> Result<Option<(User, Vec<String>)>, String> {
         let Some(claims) = self.verified_claims(token)? else {
             return Ok(None);
         };
-        let now = jiff::Timestamp::now().as_second();
-        check_times(&claims, now)?;
+        let now = jiff::Timestamp::now();
+        check_times(&claims, now.as_second())?;
+        if claims.is_legacy() {
+            self.metrics.count_legacy();
+        }
         let wanted = if audiences.is_empty() {
             &self.audiences
         } else {
@@ -148,10 +160,41 @@ impl AccountTokens {
                 "token audiences {held:?} is invalid for the target audiences {wanted:?}"
             ));
         }
-        bindings::check_bindings(&claims, token, &self.objects).await?;
+        let bound = bindings::check_bindings(&claims, token, &self.objects).await?;
         let user = claims.to_user();
-        annotate_old_token(&claims, &user.name, now);
+        self.record_age(&claims, &user.name, now.as_second());
+        if let (true, Some(secret)) = (claims.is_legacy(), &bound.secret) {
+            let recorders = (&self.metrics, &self.legacy_uses);
+            let parts = (&*claims, &*bound.account, &**secret);
+            legacy::record_use(recorders, parts, warnings, now)?;
+        }
         Ok(Some((user, fitting)))
+    }
+
+    /// Returns the counters of verified tokens.
+    pub fn metrics(&self) -> &TokenMetrics {
+        &self.metrics
+    }
+
+    /// Returns the Secrets whose tokens were used today for the first time.
+    pub fn legacy_uses(&self) -> &LegacyUses {
+        &self.legacy_uses
+    }
+
+    /// Counts a token, and records in the audit events that it should be replaced.
+    fn record_age(&self, claims: &Claims, subject: &str, now: i64) {
+        if claims.is_legacy() {
+            annotate_audit("authentication.k8s.io/legacy-token", || subject.to_owned());
+        }
+        let Some(late) = claims.warn_after.map(|at| now - at) else {
+            return;
+        };
+        self.metrics.count_age(late > 0);
+        if late > 0 {
+            annotate_audit("authentication.k8s.io/stale-token", || {
+                format!("subject: {subject}, seconds after warning threshold: {late}")
+            });
+        }
     }
 
     fn verified_claims(&self, token: &str) -> Result<Option<Arc<Claims>>, String> {
@@ -211,7 +254,12 @@ pub(super) fn follow_objects<T: 'static>(
     read: fn(&[PathBuf]) -> Result<T, OptionsError>,
 ) -> Result<Followed<T>, OptionsError> {
     Ok(Followed::load(paths, move |paths| {
-        read(paths).map_err(|error| TlsError::Refused(error.to_string()))
+        read(paths).map_err(|error| match error {
+            OptionsError::File(ConfigFileError::Read { path, source }) => {
+                TlsError::Read { path, source }
+            }
+            error => TlsError::Refused(error.to_string()),
+        })
     })?)
 }
 
@@ -224,22 +272,6 @@ fn unverified_claims(token: &str) -> Option<Value> {
             .ok()?,
     )
     .ok()
-}
-
-/// Records in the audit events that a token should be replaced.
-fn annotate_old_token(claims: &Claims, subject: &str, now: i64) {
-    if claims.is_legacy() {
-        annotate_audit("authentication.k8s.io/legacy-token", || subject.to_owned());
-    }
-    if let Some(late) = claims
-        .warn_after
-        .map(|at| now - at)
-        .filter(|late| *late > 0)
-    {
-        annotate_audit("authentication.k8s.io/stale-token", || {
-            format!("subject: {subject}, seconds after warning threshold: {late}")
-        });
-    }
 }
 
 fn check_times(claims: &Claims, now: i64) -> Result<(), String> {
@@ -262,7 +294,7 @@ impl Authenticator for AccountTokens {
         let Some(token) = &credentials.bearer else {
             return Ok(None);
         };
-        match self.verify(token, &[]).await {
+        match self.verify(token, &[], &credentials.warnings).await {
             Ok(found) => Ok(found.map(|(user, _)| user)),
             Err(why) => Err(AuthnError(why)),
         }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::service_account::{AccountTokens, ServiceAccounts, TokenIssuer};
 use crate::{Authn, Options};
+use apiserver_request::Warnings;
 use rcgen::KeyPair;
 
 fn object(name: &str, namespace: &str, spec: Value) -> Value {
@@ -73,7 +74,7 @@ impl Cluster {
     ) -> Result<Option<Vec<String>>, String> {
         let tokens = AccountTokens::new(&self.options, fake_objects(objects)).unwrap();
         let audiences: Vec<String> = audiences.iter().map(|a| (*a).to_owned()).collect();
-        let verified = complete(tokens.verify(token, &audiences))?;
+        let verified = complete(tokens.verify(token, &audiences, &Warnings::default()))?;
         Ok(verified.map(|(user, audiences)| {
             assert_eq!(user.name, "system:serviceaccount:n:sa");
             assert_eq!(
@@ -144,7 +145,7 @@ fn token_review_returns_the_audiences_that_both_sides_name() {
         (&account, &["one"], None),
     ] {
         let wanted: Vec<String> = wanted.iter().map(|text| (*text).to_owned()).collect();
-        let review = complete(authn.review(token, &wanted));
+        let review = complete(authn.review(token, &wanted, &Arc::default()));
         assert_eq!(
             review.get("audiences"),
             expect.as_ref(),

@@ -73,18 +73,18 @@ fn token_file_with_an_incomplete_line_is_rejected_without_its_content() {
 #[test]
 fn token_review_returns_user_and_rejects_foreign_audiences() {
     let authn = authn(Anonymous::Disabled);
-    let review = complete(authn.review("t2", &[]));
+    let review = complete(authn.review("t2", &[], &Arc::default()));
     assert_eq!(
         review,
         json!({"authenticated": true, "user": {"username": "joe", "uid": "8", "groups": ["system:authenticated"]}, "audiences": []})
     );
     assert!(
-        complete(authn.review("t2", &["vault".into()]))
+        complete(authn.review("t2", &["vault".into()], &Arc::default()))
             .get("authenticated")
             .is_none()
     );
     assert!(
-        complete(authn.review("wrong", &[]))
+        complete(authn.review("wrong", &[], &Arc::default()))
             .get("authenticated")
             .is_none()
     );

@@ -4,32 +4,10 @@ use super::AuthorizerSpec;
 use super::types::AuthorizationConfiguration;
 use super::validate::validate_configuration;
 use crate::message::aggregate_errors;
-use apiserver_config::parse_config;
+use apiserver_config::{ConfigFileError, parse_config, read_file};
 use std::path::{Path, PathBuf};
 
 const KIND: &str = "AuthorizationConfiguration";
-
-/// A file that can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigReadError {
-    /// The file can't be read.
-    #[error("can't read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The content is no valid configuration.
-    #[error("{path} is not usable: {why}")]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// All fields that can't be used.
-        why: String,
-    },
-}
 
 /// A valid configuration.
 #[derive(Clone, Debug)]
@@ -46,15 +24,9 @@ pub struct LoadedConfig {
 ///
 /// # Errors
 /// The file can't be read, or is no valid configuration.
-pub fn read_authorization_config(path: &Path) -> Result<LoadedConfig, ConfigReadError> {
-    let content = std::fs::read(path).map_err(|source| ConfigReadError::Read {
-        path: path.into(),
-        source,
-    })?;
-    let authorizers = load_content(&content).map_err(|why| ConfigReadError::Content {
-        path: path.into(),
-        why,
-    })?;
+pub fn read_authorization_config(path: &Path) -> Result<LoadedConfig, ConfigFileError> {
+    let content = read_file(path)?;
+    let authorizers = load_content(&content).map_err(|why| ConfigFileError::content(path, why))?;
     Ok(LoadedConfig {
         path: path.into(),
         content,

@@ -4,7 +4,7 @@
 
 use super::{AuthorizerSpec, load_content};
 use crate::mode::Mode;
-use crate::webhook::ReviewVersion;
+use apiserver_webhook_client::ReviewVersion;
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -6,9 +6,10 @@ use super::types::{
     WebhookConfig,
 };
 use crate::mode::Mode;
-use crate::webhook::{MatchCondition, ReviewVersion, WebhookSpec};
+use crate::webhook::{MatchCondition, WebhookSpec};
 use api_meta::names::dns1123_subdomain;
 use api_validation::{Errors, FieldError, Path};
+use apiserver_webhook_client::ReviewVersion;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! References of pods and volumes to other objects.
 
 use super::target::Target;
+use api_meta::tree::find;
 use serde_json::Value;
 
 fn each_item<'a>(v: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -8,7 +9,7 @@ fn each_item<'a>(v: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> +
 }
 
 fn name_at(v: &Value, pointer: &str) -> Option<String> {
-    v.pointer(pointer)
+    find(v, pointer)
         .and_then(Value::as_str)
         .filter(|s| !s.is_empty())
         .map(str::to_owned)
@@ -104,7 +105,7 @@ pub fn of_volume(volume: &Value, claim_namespace: &str) -> Vec<(String, String)>
     ];
     let spec = &volume["spec"];
     let mut out = Vec::new();
-    for reference in PLACES.iter().filter_map(|p| spec.pointer(p)) {
+    for reference in PLACES.iter().filter_map(|p| find(spec, p)) {
         if let Some(name) = name_at(reference, "/name") {
             let namespace =
                 // Secrets of a PersistentVolume may be in any namespace; without one, they are in

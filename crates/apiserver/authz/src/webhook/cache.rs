@@ -1,8 +1,9 @@
 //! Decisions of a webhook that are reused for some time.
 //!
 //! An entry has a bounded size: its keys are digests, and a long reason is not cached. If the cache
-//! is full, expired entries make room, then the oldest one of the client with the most. So one
-//! client can't remove the entries of others; many clients with few entries each can.
+//! is full, expired entries are removed, then the oldest entry of the client with the most. So one
+//! client can't evict the entries of others; many clients with few entries each can. Nodes and the
+//! control plane have a part of their own, which other clients can't fill.
 
 use super::digest::Key;
 use apiserver_request::Decision;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// Entries at most, as upstream.
+/// Maximum number of entries of each part. Upstream's single cache has as many.
 const MAX_ENTRIES: usize = 8192;
 /// Longest reason of an entry in bytes.
 const MAX_REASON: usize = 1024;
@@ -19,7 +20,18 @@ const MAX_REASON: usize = 1024;
 pub struct DecisionCache {
     authorized_ttl: Duration,
     unauthorized_ttl: Duration,
-    entries: Mutex<Entries>,
+    /// Entries of nodes and the control plane.
+    system: Mutex<Entries>,
+    others: Mutex<Entries>,
+}
+
+/// The client for which an entry counts.
+#[derive(Clone, Copy)]
+pub struct CacheClient {
+    /// Digest of its name.
+    pub key: Key,
+    /// The client is a node or a part of the control plane.
+    pub is_system: bool,
 }
 
 #[derive(Default)]
@@ -46,7 +58,8 @@ impl DecisionCache {
         DecisionCache {
             authorized_ttl,
             unauthorized_ttl,
-            entries: Mutex::default(),
+            system: Mutex::default(),
+            others: Mutex::default(),
         }
     }
 
@@ -57,13 +70,13 @@ impl DecisionCache {
 
     /// Returns the decision about a review, unless it is too old.
     pub fn find(&self, key: &Key, now: Instant) -> Option<Decision> {
-        let entries = self.entries.lock();
-        let entry = entries.by_key.get(key)?;
-        (now < entry.expires).then(|| entry.decision.clone())
+        // A decision does not depend on the client for which it counts, so both parts are searched.
+        let mut parts = [&self.system, &self.others].into_iter();
+        parts.find_map(|part| part.lock().find(key, now))
     }
 
     /// Caches a decision about a review for this client.
-    pub fn insert(&self, key: Key, client: Key, decision: &Decision, now: Instant) {
+    pub fn insert(&self, key: Key, client: CacheClient, decision: &Decision, now: Instant) {
         let (ttl, reason) = match decision {
             Decision::Allow(reason) => (self.authorized_ttl, reason),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => (self.unauthorized_ttl, reason),
@@ -75,13 +88,23 @@ impl DecisionCache {
         let Some(expires) = now.checked_add(ttl) else {
             return;
         };
-        let mut entries = self.entries.lock();
+        let part = if client.is_system {
+            &self.system
+        } else {
+            &self.others
+        };
+        let mut entries = part.lock();
         entries.remove_expired(now);
-        entries.insert(key, client, decision.clone(), expires);
+        entries.insert(key, client.key, decision.clone(), expires);
     }
 }
 
 impl Entries {
+    fn find(&self, key: &Key, now: Instant) -> Option<Decision> {
+        let entry = self.by_key.get(key)?;
+        (now < entry.expires).then(|| entry.decision.clone())
+    }
+
     fn insert(&mut self, key: Key, client: Key, decision: Decision, expires: Instant) {
         self.remove(&key);
         if self.by_key.len() >= MAX_ENTRIES {
@@ -153,6 +176,20 @@ mod tests {
         key
     }
 
+    fn tenant(number: u8) -> CacheClient {
+        CacheClient {
+            key: [number; 32],
+            is_system: false,
+        }
+    }
+
+    fn numbered(number: usize) -> CacheClient {
+        CacheClient {
+            key: Sha256::digest(number.to_be_bytes()).into(),
+            is_system: false,
+        }
+    }
+
     fn allow() -> Decision {
         Decision::Allow("r".to_owned())
     }
@@ -161,14 +198,19 @@ mod tests {
     fn decision_is_reused_for_the_time_of_its_kind() {
         let cache = DecisionCache::new(MINUTE, Duration::ZERO);
         let now = Instant::now();
-        cache.insert(key(1, 1), [1; 32], &allow(), now);
-        cache.insert(key(1, 2), [1; 32], &Decision::Deny(String::new()), now);
-        cache.insert(key(1, 3), [1; 32], &Decision::NoOpinion(String::new()), now);
+        cache.insert(key(1, 1), tenant(1), &allow(), now);
+        cache.insert(key(1, 2), tenant(1), &Decision::Deny(String::new()), now);
+        cache.insert(
+            key(1, 3),
+            tenant(1),
+            &Decision::NoOpinion(String::new()),
+            now,
+        );
         assert_eq!(cache.find(&key(1, 1), now), Some(allow()));
         assert_eq!(cache.find(&key(1, 1), now + MINUTE), None);
         assert_eq!(cache.find(&key(1, 2), now), None);
         assert_eq!(cache.find(&key(1, 3), now), None);
-        cache.insert(key(1, 1), [1; 32], &allow(), now + MINUTE);
+        cache.insert(key(1, 1), tenant(1), &allow(), now + MINUTE);
         assert_eq!(cache.find(&key(1, 1), now + MINUTE), Some(allow()));
     }
 
@@ -177,7 +219,7 @@ mod tests {
         let cache = DecisionCache::new(MINUTE, MINUTE);
         let now = Instant::now();
         let long = Decision::Allow("r".repeat(MAX_REASON + 1));
-        cache.insert(key(1, 1), [1; 32], &long, now);
+        cache.insert(key(1, 1), tenant(1), &long, now);
         assert_eq!(cache.find(&key(1, 1), now), None);
     }
 
@@ -186,10 +228,10 @@ mod tests {
         let cache = DecisionCache::new(MINUTE, MINUTE);
         let now = Instant::now();
         for number in 0..100 {
-            cache.insert(key(1, number), [1; 32], &allow(), now);
+            cache.insert(key(1, number), tenant(1), &allow(), now);
         }
         for number in 0..2 * MAX_ENTRIES {
-            cache.insert(key(2, number), [2; 32], &allow(), now);
+            cache.insert(key(2, number), tenant(2), &allow(), now);
         }
         let kept = |client, count| {
             (0..count)
@@ -198,8 +240,8 @@ mod tests {
         };
         assert_eq!(kept(1, 100), 100);
         assert_eq!(kept(2, 2 * MAX_ENTRIES), MAX_ENTRIES - 100);
-        assert_eq!(cache.entries.lock().by_key.len(), MAX_ENTRIES);
-        assert_eq!(cache.entries.lock().sizes.len(), 2);
+        assert_eq!(cache.others.lock().by_key.len(), MAX_ENTRIES);
+        assert_eq!(cache.others.lock().sizes.len(), 2);
     }
 
     #[test]
@@ -207,18 +249,38 @@ mod tests {
         let cache = DecisionCache::new(2 * MINUTE, MINUTE);
         let now = Instant::now();
         for number in 0..100 {
-            cache.insert(key(1, number), [1; 32], &allow(), now);
+            cache.insert(key(1, number), tenant(1), &allow(), now);
         }
         let short = Decision::NoOpinion(String::new());
         for number in 0..MAX_ENTRIES - 100 {
-            let client = Sha256::digest(number.to_be_bytes()).into();
-            cache.insert(key(2, number), client, &short, now);
+            cache.insert(key(2, number), numbered(number), &short, now);
         }
-        assert_eq!(cache.entries.lock().by_key.len(), MAX_ENTRIES);
-        cache.insert(key(3, 0), [3; 32], &allow(), now + MINUTE);
-        let entries = cache.entries.lock();
+        assert_eq!(cache.others.lock().by_key.len(), MAX_ENTRIES);
+        cache.insert(key(3, 0), tenant(3), &allow(), now + MINUTE);
+        let entries = cache.others.lock();
         assert_eq!(entries.by_key.len(), 101);
         assert_eq!(entries.expiries.len(), 101);
         assert_eq!((entries.queues.len(), entries.sizes.len()), (2, 2));
+    }
+
+    #[test]
+    fn many_clients_remove_no_entries_of_the_system() {
+        let cache = DecisionCache::new(MINUTE, MINUTE);
+        let now = Instant::now();
+        let node = CacheClient {
+            key: [1; 32],
+            is_system: true,
+        };
+        for number in 0..100 {
+            cache.insert(key(1, number), node, &allow(), now);
+        }
+        for number in 0..2 * MAX_ENTRIES {
+            cache.insert(key(2, number), numbered(number), &allow(), now);
+        }
+        for number in 0..100 {
+            let found = cache.find(&key(1, number), now);
+            assert_eq!(found, Some(allow()), "{number}");
+        }
+        assert_eq!(cache.others.lock().by_key.len(), MAX_ENTRIES);
     }
 }

@@ -3,6 +3,7 @@
 use api_meta::fields::FieldSelector;
 use api_meta::labels::{Operator, Selector};
 use apiserver_request::{Attributes, Decision, Failure};
+use apiserver_webhook_client::ReviewVersion;
 use serde_json::{Map, Value, json};
 
 const GROUP: &str = "authorization.k8s.io";
@@ -14,33 +15,6 @@ const MAX_CACHED: usize = 10_000;
 const MAX_REQUIREMENTS: usize = 1000;
 /// Bytes that an item of a list counts in addition to its text.
 const ITEM: usize = 4;
-
-/// A version of SubjectAccessReview.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReviewVersion {
-    /// `v1`
-    V1,
-    /// `v1beta1`
-    V1beta1,
-}
-
-impl ReviewVersion {
-    /// Returns the version of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(ReviewVersion::V1),
-            "v1beta1" => Some(ReviewVersion::V1beta1),
-            _ => None,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            ReviewVersion::V1 => "v1",
-            ReviewVersion::V1beta1 => "v1beta1",
-        }
-    }
-}
 
 /// The parsed selectors of a request.
 #[derive(Default)]
@@ -180,7 +154,7 @@ fn build_label_requirements(selector: &Selector, values: EmptyValues) -> Vec<Val
 pub fn encode_review(spec: Value, version: ReviewVersion) -> Vec<u8> {
     let mut review = json!({
         "kind": KIND,
-        "apiVersion": format!("{GROUP}/{}", version.name()),
+        "apiVersion": version.api_version(GROUP),
         "metadata": {},
         "status": {"allowed": false},
     });

@@ -1,8 +1,7 @@
 //! The server of a webhook.
 
-use apiserver_webhook_client::{
-    CallError, ConfigError, Endpoint, Kubeconfig, Post, ServiceResolver, Transport,
-};
+use apiserver_config::ConfigFileError;
+use apiserver_webhook_client::{CallError, Endpoint, Kubeconfig, Post, ServiceResolver, Transport};
 use base_task::Tasks;
 use bytes::Bytes;
 use std::path::Path;
@@ -32,7 +31,7 @@ pub trait ConnectServer: Send + Sync {
     ///
     /// # Errors
     /// The file can't be used.
-    fn connect(&self, kubeconfig: &Path) -> Result<Arc<dyn ReviewServer>, ConfigError>;
+    fn connect(&self, kubeconfig: &Path) -> Result<Arc<dyn ReviewServer>, ConfigFileError>;
 }
 
 /// Connections of this process.
@@ -49,7 +48,7 @@ struct HttpServer {
 }
 
 impl ConnectServer for WebhookConnections {
-    fn connect(&self, kubeconfig: &Path) -> Result<Arc<dyn ReviewServer>, ConfigError> {
+    fn connect(&self, kubeconfig: &Path) -> Result<Arc<dyn ReviewServer>, ConfigFileError> {
         let config = Kubeconfig::read_file(kubeconfig)?;
         let (tasks, resolver) = (self.tasks.clone(), self.resolver.clone());
         Ok(Arc::new(HttpServer {

@@ -1,7 +1,7 @@
 //! The settings of a webhook.
 
 use super::conditions::MatchCondition;
-use super::review::ReviewVersion;
+use apiserver_webhook_client::ReviewVersion;
 use std::path::PathBuf;
 use std::time::Duration;
 

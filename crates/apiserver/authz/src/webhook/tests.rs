@@ -6,6 +6,7 @@ use super::*;
 use crate::chain::{Chain, Member};
 use crate::fixed::AlwaysAllow;
 use apiserver_request::User;
+use apiserver_webhook_client::ReviewVersion;
 use base_telemetry::MetricsPage;
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -3,10 +3,12 @@
 use super::{config_map, selection};
 use crate::{CacheError, Caches};
 use api_meta::Meta;
-use apiserver_request::{GroupResource, Objects};
+use apiserver_request::{GroupResource, ObjectEvent, Objects, Observer};
 use apiserver_storage::{Store, StoreConfig};
 use base_task::{CancellationToken, Tasks};
+use parking_lot::Mutex;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use testkit_etcd::FakeEtcd;
@@ -24,14 +26,14 @@ fn start_caches(etcd: &FakeEtcd) -> (Arc<Caches>, Tasks) {
     (Caches::start(store.unwrap(), "/registry", &tasks), tasks)
 }
 
-/// Waits until the condition holds, for at most ten seconds.
+/// Waits until the condition holds, for at most a minute.
 async fn eventually(condition: impl Fn() -> bool) {
     let poll = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), poll)
+    tokio::time::timeout(Duration::from_secs(60), poll)
         .await
         .unwrap();
 }
@@ -41,6 +43,55 @@ fn cached_labels(caches: &Caches) -> String {
     cached.map_or_else(String::new, |object| {
         object.label("v").unwrap_or_default().to_owned()
     })
+}
+
+/// Knows the names that the events of an observed resource leave, and calls a hook once.
+#[derive(Default)]
+struct NameRecorder {
+    names: Mutex<BTreeSet<String>>,
+    at_first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Observer for NameRecorder {
+    fn object_changed(&self, _: &GroupResource, event: &ObjectEvent) {
+        if let Some(hook) = self.at_first.lock().take() {
+            hook();
+        }
+        let mut names = self.names.lock();
+        match event {
+            ObjectEvent::Applied(object) => names.insert(object.name().to_owned()),
+            ObjectEvent::Deleted(object) => names.remove(object.name()),
+        };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn observers_know_the_objects_of_the_list_that_succeeds() {
+    let etcd = Arc::new(FakeEtcd::start().await);
+    // More pages than are decoded at once, so that a page is read after the first notification.
+    for number in 0..7000 {
+        let key = format!("d/c{number:04}");
+        let path = format!("/registry/configmaps/{key}");
+        etcd.put(&path, &config_map(&key, json!({})));
+    }
+    let recorder = Arc::new(NameRecorder::default());
+    let changing = etcd.clone();
+    *recorder.at_first.lock() = Some(Box::new(move || {
+        // Only the first list has this object.
+        changing.delete("/registry/configmaps/d/c0000");
+        changing.fail_next(Status::unavailable("no leader"));
+    }));
+    etcd.stall(true);
+    let (caches, _tasks) = start_caches(&etcd);
+    let resource = GroupResource::new("", "configmaps");
+    caches.observe(&resource, recorder.clone());
+    etcd.stall(false);
+    caches.wait_ready().await;
+    assert!(caches.revision() >= etcd.revision(), "no second list");
+    let cache = caches.find_cache("", "configmaps").unwrap();
+    let expect: BTreeSet<String> = (1..7000).map(|number| format!("c{number:04}")).collect();
+    assert_eq!(cache.len(), expect.len());
+    assert!(*recorder.names.lock() == expect);
 }
 
 #[tokio::test]

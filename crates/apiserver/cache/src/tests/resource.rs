@@ -1,10 +1,11 @@
 //! Objects of one cache: snapshots, the past, encodings.
 
 use super::{config_map, config_maps, new_cache, put, select, selection};
+use crate::entry::Form;
 use crate::{Entry, ResourceCache, Selection, StoredKind};
 use apiserver_request::{GroupResource, ObjectEvent, Observer};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn names(entries: &[Arc<Entry>]) -> Vec<&str> {
@@ -205,7 +206,7 @@ fn object_in_another_version_or_encoding_is_outdated() {
         (json, true),
         (b"nothing".to_vec(), false),
     ] {
-        let entry = Entry::new(&kind, "a", &bytes, 1).0;
+        let entry = Entry::new(&kind, "a", &bytes, 1);
         assert_eq!(entry.is_outdated(), expect, "{bytes:?}");
     }
 }
@@ -288,4 +289,103 @@ fn objects_of_one_transaction_are_not_confused_in_the_history() {
         .map(|delivery| delivery.entry.label("key").unwrap())
         .collect();
     assert_eq!(labels, ["d.a", "d.b", "changed"]);
+}
+
+/// Sets the member at a path to a value of its type.
+fn set_member(message: &'static api_schema::Message, object: &mut Value, path: &str) {
+    let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+    let Some(field) = message.field(name) else {
+        return;
+    };
+    match (&field.ty, field.ty.message()) {
+        (_, Some(inner)) if inner.shape == api_schema::Shape::Struct => {
+            if object.get(name).is_none() {
+                object[name] = json!({});
+            }
+            set_member(inner, &mut object[name], rest);
+        }
+        (api_schema::Type::String, _) => object[name] = json!("x"),
+        (api_schema::Type::Bool, _) => object[name] = json!(true),
+        (api_schema::Type::Int32 | api_schema::Type::Int64, _) => object[name] = json!(3),
+        _ => {}
+    }
+}
+
+#[test]
+fn labels_and_fields_are_those_of_the_whole_object() {
+    let mut with_fields = 0;
+    for kind in StoredKind::stored_kinds() {
+        let kind = Arc::new(kind);
+        let Some(message) = kind.resource.schema.message() else {
+            continue;
+        };
+        let paths: Vec<&str> = kind
+            .selectable_names()
+            .flat_map(|field| api_kinds::selectable_paths(&kind.resource, field))
+            .collect();
+        let metadata = json!({"name": "a", "namespace": "n", "labels": {"b": "1", "a": "2"}});
+        let mut objects = vec![json!({ "metadata": metadata })];
+        let mut full = objects[0].clone();
+        for path in &paths {
+            set_member(message, &mut full, path);
+            objects.push(full.clone());
+        }
+        for object in objects {
+            let bytes = apiserver_convert::encode_stored(&kind.resource, &object);
+            let read = |form| {
+                let (entry, _) = Entry::with_decoded(&kind, "n/a", &bytes, 5, form);
+                let labels: Vec<(String, String)> = entry
+                    .labels()
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .collect();
+                let fields: Vec<Option<String>> = kind
+                    .selectable_names()
+                    .map(|name| entry.field(name).map(str::to_owned))
+                    .collect();
+                let json = entry.encode_json(&kind.resource).unwrap();
+                (labels, fields, json)
+            };
+            let (short, whole) = (read(Form::Json), read(Form::Tree));
+            assert_eq!(short, whole, "{} {object}", kind.prefix);
+            with_fields += whole
+                .1
+                .iter()
+                .flatten()
+                .filter(|value| !value.is_empty())
+                .count();
+        }
+    }
+    assert!(with_fields > 100, "only {with_fields} values were compared");
+}
+
+#[test]
+fn broken_managed_fields_are_found_with_and_without_observers() {
+    let owner = json!({"manager": "m", "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}});
+    let object = json!({"metadata": {"name": "a", "namespace": "d", "managedFields": [owner]}});
+    let stored = apiserver_convert::encode_stored(config_maps(), &object);
+    let (fields, mut broken) = (br#"{"f:data":{}}"#, stored.clone());
+    let at = stored.windows(fields.len()).position(|part| part == fields);
+    broken[at.unwrap()] = b'[';
+    for is_observed in [false, true] {
+        for (bytes, is_readable) in [(&stored, true), (&broken, false)] {
+            let cache = new_cache("configmaps");
+            let recorder = is_observed.then(|| observe(&cache));
+            cache.apply_put("d/a", bytes, 11);
+            let case = format!("observed {is_observed}, readable {is_readable}");
+            let entry = cache.get("d/a").unwrap();
+            assert_eq!(
+                entry.check_readable(config_maps()).is_ok(),
+                is_readable,
+                "{case}"
+            );
+            assert_eq!(
+                entry.encode_json(config_maps()).is_ok(),
+                is_readable,
+                "{case}"
+            );
+            let received = recorder.map_or(0, |recorder| recorder.0.lock().len());
+            assert_eq!(received, usize::from(is_observed && is_readable), "{case}");
+        }
+    }
 }

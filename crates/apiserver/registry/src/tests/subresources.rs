@@ -1,7 +1,9 @@
-use super::{Cluster, find_resource, pod, start_cluster, user_write};
+use super::{Cluster, find_resource, pod, start_cluster, start_without, user_write};
 use crate::Eviction;
 use api_meta::{ApiError, Meta, Reason, meta::str_at};
+use api_strategy::DisabledFields;
 use serde_json::{Value, json};
+use testkit_etcd::FakeEtcd;
 
 fn binding(node: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
@@ -231,4 +233,36 @@ async fn token_request_without_an_issuer_is_not_found() {
     let mut write = user_write(find_resource("v1", "serviceaccounts"), "default");
     let requested = cluster.registry.request_token(&mut write, json!({})).await;
     assert_eq!(requested.unwrap_err().code(), 404);
+}
+
+/// Changes requests of the whole pod, of 2 processors, from 1.
+async fn resize_pod(cluster: &Cluster) -> Result<Value, ApiError> {
+    let pods = find_resource("v1", "pods");
+    let mut object = pod("p");
+    object["spec"]["resources"] = json!({"requests": {"cpu": "1"}});
+    cluster.create(pods, object).await?;
+    let mut write = user_write(pods, "p");
+    write.subresource = "resize".into();
+    let change = |old: &Value| {
+        let mut new = old.clone();
+        new["spec"]["resources"]["requests"]["cpu"] = json!("2");
+        Ok(new)
+    };
+    cluster.change(&mut write, false, change).await
+}
+
+#[tokio::test]
+async fn resize_of_a_pod_with_resources_of_its_own_needs_the_gate() {
+    let resized = resize_pod(&start_cluster().await).await.unwrap();
+    assert_eq!(resized["spec"]["resources"]["requests"]["cpu"], "2");
+    assert_eq!(resized["metadata"]["generation"], 2);
+    let off = DisabledFields::new(|gate| gate != "InPlacePodLevelResourcesVerticalScaling");
+    let cluster = start_without(off, FakeEtcd::start().await, Vec::new()).await;
+    let error = resize_pod(&cluster).await.unwrap_err();
+    assert_eq!(error.reason, Reason::Invalid);
+    assert!(
+        error.message.contains("feature gate is disabled"),
+        "{}",
+        error.message
+    );
 }

@@ -2,8 +2,9 @@
 
 use super::endpoints::{self, OwnEndpoint};
 use super::identity::{self, Identity};
-use super::{cluster_authentication_trust, objects, rbac, service};
+use super::{cluster_authentication_trust, legacy_tokens, objects, rbac, service};
 use crate::bootstrap_steps::Step;
+use crate::endpoint_reconciler::EndpointReconciler;
 use crate::options::ServerOptions;
 use crate::server::Server;
 use api_meta::ApiError;
@@ -17,6 +18,11 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Creates the bootstrap objects, and retries until all exist.
 pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u16) {
     server.caches.wait_ready().await;
+    if options.endpoint_reconciler_type == EndpointReconciler::MasterCount {
+        tracing::warn!(
+            "--endpoint-reconciler-type=master-count keeps the endpoints of the Service kubernetes by leases: servers are not counted"
+        );
+    }
     let identity = Identity::of_host();
     loop {
         match bootstrap_all(&server, &options, port, &identity).await {
@@ -30,15 +36,13 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
         tokio::time::sleep(RETRY).await;
     }
     tracing::info!(address = server.external_address, "ready");
-    let own = OwnEndpoint {
-        address: options.advertised_address(),
-        port,
-    };
-    server.tasks.clone().spawn(
-        // After the bootstrap, whose last step published the endpoints for the first time.
-        "kubernetes-endpoints",
-        endpoints::maintain_endpoints(server.clone(), own),
-    );
+    if let Some(own) = own_endpoint(&options, port) {
+        server.tasks.clone().spawn(
+            // After the bootstrap, whose last step published the endpoints for the first time.
+            "kubernetes-endpoints",
+            endpoints::maintain_endpoints(server.clone(), own),
+        );
+    }
     server.tasks.clone().spawn(
         "identity-lease",
         identity::maintain_lease(server.clone(), identity),
@@ -50,6 +54,14 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
     server.tasks.clone().spawn(
         "cluster-authentication-trust",
         cluster_authentication_trust::maintain_authentication_info(server.clone(), options),
+    );
+    server.tasks.clone().spawn(
+        "legacy-token-tracking",
+        legacy_tokens::maintain_tracking_start(server.clone()),
+    );
+    server.tasks.clone().spawn(
+        "legacy-token-uses",
+        legacy_tokens::label_used_secrets(server.clone()),
     );
     let registry = (server.registry.clone(), server.stopping.clone());
     server.tasks.clone().spawn("allocation-events", async move {
@@ -85,7 +97,7 @@ async fn bootstrap_all(
             .complete_step(Step::Rbac, rbac::ensure_rbac(server))
             .boxed(),
         steps
-            .complete_step(Step::Service, own_endpoint(server, options, port))
+            .complete_step(Step::Service, ensure_own_service(server, options, port))
             .boxed(),
         steps
             .complete_step(Step::Identity, identity::claim_lease(server, identity))
@@ -94,14 +106,24 @@ async fn bootstrap_all(
     try_join_all(parts).await.map(|_| ())
 }
 
-async fn own_endpoint(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
-    let own = OwnEndpoint {
+/// Creates the Service `kubernetes`, and publishes this server in its endpoints.
+async fn ensure_own_service(
+    server: &Server,
+    options: &ServerOptions,
+    port: u16,
+) -> Result<(), ApiError> {
+    let mut parts = vec![service::ensure_service(server, options, port).boxed()];
+    if let Some(own) = own_endpoint(options, port) {
+        parts.push(endpoints::renew_lease(server, own).boxed());
+    }
+    try_join_all(parts).await.map(|_| ())
+}
+
+/// Returns what this server adds to the endpoints of the Service `kubernetes`, if anything.
+fn own_endpoint(options: &ServerOptions, port: u16) -> Option<OwnEndpoint> {
+    let writes = options.endpoint_reconciler_type.writes_endpoints();
+    writes.then(|| OwnEndpoint {
         address: options.advertised_address(),
         port,
-    };
-    let parts = [
-        service::ensure_service(server, options, port).boxed(),
-        endpoints::renew_lease(server, own).boxed(),
-    ];
-    try_join_all(parts).await.map(|_| ())
+    })
 }

@@ -6,6 +6,7 @@
 //! service (CVE-2022-3294, CVE-2020-8562).
 
 use api_meta::tree::{get, int, list, text, texts};
+use api_semantics::addresses::is_special_address;
 use apiserver_request::{GroupResource, Objects};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -79,7 +80,7 @@ impl ReachPolicy {
         let control_plane = local && self.own_ports.contains(&address.port())
             || self.barred.contains(&SocketAddr::new(ip, address.port()));
         !control_plane
-            && (is_global_unicast(ip) || loopback == Loopback::Allowed && ip.is_loopback())
+            && (!is_special_address(ip) || loopback == Loopback::Allowed && ip.is_loopback())
     }
 }
 
@@ -126,16 +127,6 @@ fn service_addresses(service: &Value) -> Vec<SocketAddr> {
             .map(move |port| SocketAddr::new(ip.to_canonical(), *port))
     })
     .collect()
-}
-
-/// Mirrors Go's `IsGlobalUnicast`: true for private addresses; false for loopback, link-local,
-/// multicast and broadcast.
-fn is_global_unicast(ip: IpAddr) -> bool {
-    let special = match ip {
-        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !(special || ip.is_loopback() || ip.is_multicast() || ip.is_unspecified())
 }
 
 /// Returns whether the address is this machine's: the kernel then selects it as the source of a

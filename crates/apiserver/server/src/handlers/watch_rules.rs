@@ -127,7 +127,7 @@ mod tests {
         let timeout = |seconds: i64| {
             let path = format!("/api/v1/pods?watch=1&timeoutSeconds={seconds}");
             let request = http::Request::get(path).body(()).unwrap();
-            let context = Context::new(&request.into_parts().0).unwrap();
+            let context = Context::new(request.into_parts().0).unwrap();
             read_options(&context).unwrap().timeout
         };
         assert_eq!(timeout(60), Duration::from_secs(60));

@@ -124,7 +124,7 @@ mod tests {
     fn parse(query: &str) -> Result<LogOptions, ApiError> {
         let uri = format!("/api/v1/namespaces/d/pods/p/log?{query}");
         let request = http::Request::get(uri).body(()).unwrap();
-        LogOptions::parse(&Context::new(&request.into_parts().0).unwrap())
+        LogOptions::parse(&Context::new(request.into_parts().0).unwrap())
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! The object that a proxied request names, and the path behind it.
+//! The object that a proxied request names.
 
-use crate::context::Context;
 use crate::server::Server;
 use api_meta::ApiError;
 use apiserver_request::{GroupResource, Objects};
@@ -18,18 +17,4 @@ pub fn cached_object(
         .caches
         .cached_object(&GroupResource::new("", resource), namespace, name);
     found.ok_or_else(|| ApiError::not_found("", resource, name))
-}
-
-/// Returns the path after the subresource as sent, with the query.
-pub fn raw_rest(context: &Context) -> String {
-    let rest = if context.info.rest.is_empty() {
-        "/"
-    } else {
-        context.info.rest.as_str()
-    };
-    if context.raw_query.is_empty() {
-        rest.to_owned()
-    } else {
-        format!("{rest}?{}", context.raw_query)
-    }
 }

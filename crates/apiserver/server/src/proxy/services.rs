@@ -1,6 +1,7 @@
 //! `services/NAME/proxy` and `pods/NAME/proxy`: HTTP to an endpoint or a pod.
 
-use super::request::{cached_object, raw_rest};
+use super::options::ConnectOptions;
+use super::request::cached_object;
 use crate::connect::Target;
 use crate::context::Context;
 use crate::server::Server;
@@ -44,7 +45,7 @@ pub fn parse_name(text: &str) -> Result<Name<'_>, ApiError> {
 
 fn target_to(
     server: &Server,
-    context: &Context,
+    path: String,
     https: bool,
     host: &str,
     port: u64,
@@ -53,16 +54,19 @@ fn target_to(
     // Endpoints and pods have addresses. A name would be resolved by this server, with its own DNS.
     let address: IpAddr = host.parse().map_err(|_| not_allowed())?;
     let port = u16::try_from(port).map_err(|_| not_allowed())?;
-    let mut target =
-        server
-            .kubelets
-            .unverified_target(https, &address.to_string(), port, raw_rest(context));
+    let mut target = server
+        .kubelets
+        .unverified_target(https, &address.to_string(), port, path);
     target.reach = target.reach.with_servers(&*server.caches);
     Ok(target)
 }
 
 /// Returns the address of a pod.
-pub fn pod_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+pub fn pod_target(
+    server: &Server,
+    context: &Context,
+    options: &ConnectOptions,
+) -> Result<Target, ApiError> {
     let requested = parse_name(&context.info.name)?;
     let pod = cached_object(server, "pods", &context.info.namespace, requested.name)?;
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
@@ -77,7 +81,7 @@ pub fn pod_target(server: &Server, context: &Context) -> Result<Target, ApiError
     let port = requested.port.parse().ok().or(first).unwrap_or(80);
     target_to(
         server,
-        context,
+        options.backend_path(context),
         requested.https,
         meta::str_at(&pod, &["status", "podIP"]),
         port,
@@ -120,7 +124,11 @@ fn ready_endpoints<'a>(
 }
 
 /// Returns the target of `services/NAME/proxy`.
-pub fn service_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+pub fn service_target(
+    server: &Server,
+    context: &Context,
+    options: &ConnectOptions,
+) -> Result<Target, ApiError> {
     let requested = parse_name(&context.info.name)?;
     let namespace = context.info.namespace.as_str();
     let service = cached_object(server, "services", namespace, requested.name)?;
@@ -138,7 +146,8 @@ pub fn service_target(server: &Server, context: &Context) -> Result<Target, ApiE
     let Some((host, port)) = endpoints.choose(&mut rand::rng()) else {
         return Err(no_endpoints(requested.name));
     };
-    target_to(server, context, requested.https, host, *port)
+    let path = options.backend_path(context);
+    target_to(server, path, requested.https, host, *port)
 }
 
 /// Returns the name of the port selected by a name, a number or nothing.

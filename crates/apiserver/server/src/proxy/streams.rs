@@ -1,7 +1,8 @@
 //! Kubelet paths of logs, exec, attach, port-forward and node proxies.
 
 use super::logs::LogOptions;
-use super::request::{cached_object, raw_rest};
+use super::options::ConnectOptions;
+use super::request::cached_object;
 use super::services;
 use crate::connect::Target;
 use crate::connect::reach::Loopback;
@@ -19,10 +20,16 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Returns the target of `nodes/NAME/proxy`: the kubelet, or another port of the node
 /// (`[SCHEME:]NAME:PORT`), to which the server does not present its client certificate.
-pub fn node_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+pub fn node_target(
+    server: &Server,
+    context: &Context,
+    options: &ConnectOptions,
+) -> Result<Target, ApiError> {
     let requested = services::parse_name(&context.info.name)?;
     let node = cached_object(server, "nodes", "", requested.name)?;
-    let mut target = server.kubelets.kubelet_target(&node, raw_rest(context))?;
+    let mut target = server
+        .kubelets
+        .kubelet_target(&node, options.backend_path(context))?;
     // The client chooses the path, which could reach services that trust this machine.
     target.loopback = Loopback::Refused;
     // The kubelet's own port may be given explicitly, and then it is still the kubelet.
@@ -41,7 +48,11 @@ pub fn node_target(server: &Server, context: &Context) -> Result<Target, ApiErro
 }
 
 /// Returns the kubelet of a pod, and the path of the subresource.
-pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+pub async fn pod_stream_target(
+    server: &Server,
+    context: &Context,
+    options: &ConnectOptions,
+) -> Result<Target, ApiError> {
     let (namespace, name) = (context.info.namespace.as_str(), context.info.name.as_str());
     // Before the pod is read, as upstream: the options are wrong for any pod.
     let log = match context.info.subresource.as_str() {
@@ -60,20 +71,20 @@ pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Tar
     let path = match (subresource, log) {
         ("portforward", _) => with_query(
             &format!("/portForward/{namespace}/{name}"),
-            port_parameters(context),
+            port_parameters(options),
         ),
         (_, Some(log)) => {
-            let container = choose_container(context, &pod)?;
+            let container = choose_container(context.query.text("container"), &pod)?;
             with_query(
                 &format!("/containerLogs/{namespace}/{name}/{container}"),
                 log.parameters,
             )
         }
         (stream, None) => {
-            let container = choose_container(context, &pod)?;
+            let container = choose_container(options.container(), &pod)?;
             with_query(
                 &format!("/{stream}/{namespace}/{name}/{container}"),
-                stream_options(context),
+                stream_parameters(options),
             )
         }
     };
@@ -106,39 +117,32 @@ fn with_query(path: &str, pairs: Vec<(String, String)>) -> String {
 }
 
 /// Translates the stream options, for which the kubelet has other names.
-fn stream_options(context: &Context) -> Vec<(String, String)> {
-    let mut pairs = Vec::new();
-    for (ours, theirs) in [
-        ("stdin", "input"),
-        ("stdout", "output"),
-        ("stderr", "error"),
-        ("tty", "tty"),
-    ] {
-        if context.query.flag(ours) {
-            pairs.push((theirs.to_owned(), "1".to_owned()));
-        }
-    }
-    pairs.extend(
-        context
-            .query
-            .all("command")
-            .map(|word| ("command".to_owned(), word.to_owned())),
-    );
+fn stream_parameters(options: &ConnectOptions) -> Vec<(String, String)> {
+    let streams = options.streams();
+    let flags = [
+        ("input", streams.stdin),
+        ("output", streams.stdout),
+        ("error", streams.stderr),
+        ("tty", streams.tty),
+    ];
+    let given = flags.iter().filter(|(_, is_given)| *is_given);
+    let mut pairs: Vec<(String, String)> = given
+        .map(|(name, _)| ((*name).to_owned(), "1".to_owned()))
+        .collect();
+    let words = options.command();
+    pairs.extend(words.map(|word| ("command".to_owned(), word.to_owned())));
     pairs
 }
 
-fn port_parameters(context: &Context) -> Vec<(String, String)> {
-    let listed = context
-        .query
-        .all("ports")
-        .flat_map(|ports| ports.split(','));
-    listed
-        .map(|port| ("port".to_owned(), port.to_owned()))
+fn port_parameters(options: &ConnectOptions) -> Vec<(String, String)> {
+    let ports = options.ports();
+    ports
+        .map(|port| ("port".to_owned(), port.to_string()))
         .collect()
 }
 
 /// Returns the requested container, or the default one.
-fn choose_container(context: &Context, pod: &Value) -> Result<String, ApiError> {
+fn choose_container(requested: &str, pod: &Value) -> Result<String, ApiError> {
     let names = |field: &str| -> Vec<&str> {
         let list = pod
             .pointer("/spec")
@@ -150,7 +154,6 @@ fn choose_container(context: &Context, pod: &Value) -> Result<String, ApiError> 
     };
     let own = names("containers");
     let name = pod.name();
-    let requested = context.query.text("container");
     if !requested.is_empty() {
         let all = [own, names("initContainers"), names("ephemeralContainers")].concat();
         let known = all.contains(&requested);
@@ -188,10 +191,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn context(query: &str) -> Context {
-        let uri = format!("/api/v1/namespaces/d/pods/p/exec?{query}");
+    fn options(kind: &str, query: &str) -> ConnectOptions {
+        let uri = format!("/api/v1/namespaces/d/pods/p/x?{query}");
         let request = http::Request::get(uri).body(()).unwrap();
-        Context::new(&request.into_parts().0).unwrap()
+        let context = Context::new(request.into_parts().0).unwrap();
+        ConnectOptions::parse(&context, kind).unwrap()
     }
 
     fn pod(containers: &[&str], annotation: Option<&str>) -> Value {
@@ -211,17 +215,16 @@ mod tests {
     #[test]
     fn container_is_the_requested_one_of_any_kind() {
         for name in ["a", "init", "debug"] {
-            let context = context(&format!("container={name}"));
-            let chosen = choose_container(&context, &pod(&["a", "b"], None));
+            let chosen = choose_container(name, &pod(&["a", "b"], None));
             assert_eq!(chosen.unwrap(), name);
         }
-        let unknown = choose_container(&context("container=x"), &pod(&["a"], None));
+        let unknown = choose_container("x", &pod(&["a"], None));
         assert_eq!(unknown.unwrap_err().code(), 400);
     }
 
     #[test]
     fn container_defaults_to_the_only_or_the_annotated_one() {
-        let choose = |pod: Value| choose_container(&context(""), &pod);
+        let choose = |pod: Value| choose_container("", &pod);
         assert_eq!(choose(pod(&["a"], None)).unwrap(), "a");
         assert_eq!(choose(pod(&["a", "b"], Some("b"))).unwrap(), "b");
         let error = choose(pod(&["a", "b"], Some("x"))).unwrap_err();
@@ -230,17 +233,19 @@ mod tests {
 
     #[test]
     fn stream_options_get_the_kubelets_names() {
-        let context = context(
+        let options = options(
+            "PodExecOptions",
             "stdin=true&stdout=1&stderr=false&tty=true&command=sh&command=-c&command=a%26b",
         );
-        let path = with_query("/exec/d/p/c", stream_options(&context));
+        let path = with_query("/exec/d/p/c", stream_parameters(&options));
         let expect = "/exec/d/p/c?input=1&output=1&tty=1&command=sh&command=-c&command=a%26b";
         assert_eq!(path, expect, "a command can not add parameters");
     }
 
     #[test]
     fn forwarded_ports_are_lists_or_repeated() {
-        let ports = port_parameters(&context("ports=80,443&ports=9090"));
+        let options = options("PodPortForwardOptions", "ports=80,443&ports=9090");
+        let ports = port_parameters(&options);
         let ports: Vec<&str> = ports.iter().map(|(_, port)| port.as_str()).collect();
         assert_eq!(ports, ["80", "443", "9090"]);
     }

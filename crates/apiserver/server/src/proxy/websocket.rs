@@ -15,15 +15,29 @@ use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+/// A stream between a client and a kubelet that have no protocol in common.
+pub struct Session {
+    /// The kubelet.
+    pub target: Target,
+    /// The client's protocol.
+    pub protocol: Protocol,
+    /// The streams that the kubelet opens.
+    pub streams: Streams,
+}
+
 /// Opens the kubelet's side first, so that its errors become plain HTTP responses; then accepts the
 /// client's upgrade.
 pub async fn translate_upgrade(
     tasks: &Tasks,
     context: &Context,
-    target: Target,
-    protocol: Protocol,
+    session: Session,
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
+    let Session {
+        target,
+        protocol,
+        streams,
+    } = session;
     // Before the kubelet is dialed: no command may start for a client that can't be accepted.
     let Some((status, headers)) = accept_upgrade(&context.headers, Some(protocol.subprotocol()))
     else {
@@ -41,13 +55,6 @@ pub async fn translate_upgrade(
         return Err(upgrade_error(response).await);
     }
     let upstream = hyper::upgrade::on(&mut response);
-    let flag = |name| context.query.flag(name);
-    let streams = Streams {
-        stdin: flag("stdin"),
-        stdout: flag("stdout"),
-        stderr: flag("stderr"),
-        tty: flag("tty"),
-    };
     // The request is complete for the audit when the stream ends.
     let record = context.audit.clone();
     tasks.spawn_isolated("translated stream", async move {

@@ -95,3 +95,41 @@ async fn built_in_kinds_are_stored_in_the_chosen_format() {
         assert_eq!(listed["items"][0]["data"]["k"], "w");
     }
 }
+
+#[tokio::test]
+async fn field_of_a_disabled_gate_is_dropped_unless_the_object_has_it() {
+    const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/d/deployments";
+    let labels = json!({"app": "a"});
+    let build = |name: &str| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"hostnameOverride": "h", "containers": [{"name": "c", "image": "i"}]}}}})
+    };
+    let server = start_server(&["--feature-gates=HostnameOverride=false"]).await;
+    let created = server.write("POST", DEPLOYMENTS, build("a")).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    let spec = |object: &serde_json::Value| object["spec"]["template"]["spec"].clone();
+    assert!(spec(&created.json())["hostnameOverride"].is_null());
+    // Stored by a server with the gate.
+    let other = start_server(&[]).await;
+    assert_eq!(other.write("POST", DEPLOYMENTS, build("b")).await.code, 201);
+    let (stored, _) = other.etcd.get("/registry/deployments/d/b").unwrap();
+    let etcd = FakeEtcd::start().await;
+    etcd.put("/registry/deployments/d/b", &stored);
+    let server = start_over(etcd, &["--feature-gates=HostnameOverride=false"]).await;
+    let path = format!("{DEPLOYMENTS}/b");
+    let mut changed = server.get(&path).await.json();
+    assert_eq!(spec(&changed)["hostnameOverride"], "h");
+    changed["spec"]["template"]["spec"]["hostnameOverride"] = "i".into();
+    let updated = server.write("PUT", &path, changed.clone()).await;
+    assert_eq!(updated.code, 200, "{}", updated.text());
+    assert_eq!(spec(&updated.json())["hostnameOverride"], "i");
+    // A field that was removed can not be set again.
+    let mut without = updated.json();
+    without["spec"]["template"]["spec"]["hostnameOverride"].take();
+    let without = server.write("PUT", &path, without).await.json();
+    assert!(spec(&without)["hostnameOverride"].is_null());
+    changed["metadata"]["resourceVersion"].take();
+    let again = server.write("PUT", &path, changed).await.json();
+    assert!(spec(&again)["hostnameOverride"].is_null(), "{again}");
+}

@@ -24,7 +24,7 @@ fn context(method: Method, path: &str) -> Context {
         .uri(path)
         .body(())
         .unwrap();
-    Context::new(&request.into_parts().0).unwrap()
+    Context::new(request.into_parts().0).unwrap()
 }
 
 #[test]

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use proto_etcd::etcdserverpb as pb;
 use testkit_etcd::FakeEtcd;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::Channel;
@@ -20,7 +21,7 @@ use tonic::transport::Channel;
 use crate::StoreConfig;
 
 /// Writes a self-signed certificate for the loopback address and its key; returns the DER form.
-fn write_pair(certificate: &Path, key: &Path) -> Vec<u8> {
+pub(super) fn write_pair(certificate: &Path, key: &Path) -> Vec<u8> {
     let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     fs::write(certificate, pair.cert.pem()).unwrap();
     fs::write(key, pair.signing_key.serialize_pem()).unwrap();
@@ -28,21 +29,21 @@ fn write_pair(certificate: &Path, key: &Path) -> Vec<u8> {
 }
 
 /// Files of a member and its client.
-struct Files(tempfile::TempDir);
+pub(super) struct Files(pub(super) tempfile::TempDir);
 
 impl Files {
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Replaces all files; returns the certificate of the client. The server's certificate is its
     /// own CA.
-    fn replace(&self) -> Vec<u8> {
+    pub(super) fn replace(&self) -> Vec<u8> {
         write_pair(&self.path("ca.crt"), &self.path("server.key"));
         write_pair(&self.path("client.crt"), &self.path("client.key"))
     }
 
-    fn server_config(&self, alpn: &[u8]) -> Arc<ServerConfig> {
+    pub(super) fn server_config(&self, alpn: &[u8]) -> Arc<ServerConfig> {
         let tls = ServerTls {
             certificate: self.path("ca.crt"),
             key: self.path("server.key"),
@@ -52,7 +53,7 @@ impl Files {
         server_config(&tls).unwrap()
     }
 
-    fn store_config(&self, address: SocketAddr) -> StoreConfig {
+    pub(super) fn store_config(&self, address: SocketAddr) -> StoreConfig {
         StoreConfig {
             servers: vec![format!("https://{address}")],
             ca_file: Some(self.path("ca.crt")),
@@ -63,43 +64,69 @@ impl Files {
 }
 
 /// Terminates TLS before an etcd.
-struct TlsMember {
-    address: SocketAddr,
-    config: Arc<Mutex<Arc<ServerConfig>>>,
+pub(super) struct TlsMember {
+    pub(super) address: SocketAddr,
+    pub(super) config: Arc<Mutex<Arc<ServerConfig>>>,
     /// Certificates of the clients, in order.
-    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub(super) seen: Arc<Mutex<Vec<Vec<u8>>>>,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
+    /// Number of open connections.
+    open: watch::Sender<usize>,
+    /// Number of failed handshakes.
+    refused: watch::Sender<usize>,
 }
 
 impl TlsMember {
-    async fn start(etcd: &FakeEtcd, config: Arc<ServerConfig>) -> Self {
+    pub(super) async fn start(etcd: &FakeEtcd, config: Arc<ServerConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let member = Self {
             address: listener.local_addr().unwrap(),
             config: Arc::new(Mutex::new(config)),
             seen: Arc::default(),
             connections: Arc::default(),
+            open: watch::Sender::new(0),
+            refused: watch::Sender::new(0),
         };
         let target = etcd.url().strip_prefix("http://").unwrap().to_owned();
         let (config, seen) = (member.config.clone(), member.seen.clone());
         let connections = member.connections.clone();
+        let (open, refused) = (member.open.clone(), member.refused.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let acceptor = TlsAcceptor::from(config.lock().clone());
                 let (seen, target) = (seen.clone(), target.clone());
+                let (open, refused) = (open.clone(), refused.clone());
                 let connection = tokio::spawn(async move {
                     let Ok(mut stream) = acceptor.accept(stream).await else {
+                        refused.send_modify(|count| *count += 1);
                         return;
                     };
+                    open.send_modify(|count| *count += 1);
                     let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
                     seen.lock().extend(shown.iter().map(|c| c.to_vec()));
                     let mut etcd = TcpStream::connect(target).await.unwrap();
                     let _ = tokio::io::copy_bidirectional(&mut stream, &mut etcd).await;
+                    open.send_modify(|count| *count -= 1);
                 });
                 connections.lock().push(connection.abort_handle());
             }
         });
         member
+    }
+
+    pub(super) async fn wait_until_open(&self, count: usize) {
+        let mut open = self.open.subscribe();
+        let wait = open.wait_for(|open| *open == count);
+        let waited = tokio::time::timeout(Duration::from_secs(20), wait).await;
+        assert!(waited.is_ok(), "{} open connections", *self.open.borrow());
+    }
+
+    /// Waits for so many failed handshakes.
+    pub(super) async fn wait_until_refused(&self, count: usize) {
+        let mut refused = self.refused.subscribe();
+        let wait = refused.wait_for(|refused| *refused >= count);
+        let waited = tokio::time::timeout(Duration::from_secs(20), wait).await;
+        assert!(waited.is_ok(), "{} refused", *self.refused.borrow());
     }
 
     fn close_connections(&self) {

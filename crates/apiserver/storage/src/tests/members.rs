@@ -86,11 +86,11 @@ async fn read_reaches_a_member_that_has_recovered() {
     store.read_key("/a/1").await.unwrap();
     first.stall(false);
     second.stall(true);
-    let begun = Instant::now();
+    let before = second.count_requests("range");
     assert!(store.read_key("/a/1").await.unwrap().is_some());
     assert!(store.read_key("/a/1").await.unwrap().is_some());
-    let elapsed = begun.elapsed();
-    assert!(elapsed < Duration::from_millis(3500), "{elapsed:?}");
+    // The other read does not wait for the second one again.
+    assert_eq!(second.count_requests("range"), before + 1);
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn read_fails_if_no_member_responds() {
 }
 
 async fn next_item(feed: &mut Feed) -> WatchItem {
-    let next = tokio::time::timeout(Duration::from_secs(10), feed.next());
+    let next = tokio::time::timeout(Duration::from_secs(60), feed.next());
     next.await.unwrap().unwrap()
 }
 

@@ -12,7 +12,7 @@ async fn start_watch(etcd: &FakeEtcd, store: &crate::Store) -> Feed {
 }
 
 async fn next_item(feed: &mut Feed) -> WatchItem {
-    let next = tokio::time::timeout(Duration::from_secs(10), feed.next());
+    let next = tokio::time::timeout(Duration::from_secs(60), feed.next());
     next.await.unwrap().unwrap()
 }
 

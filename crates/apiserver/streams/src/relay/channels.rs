@@ -223,7 +223,7 @@ mod tests {
     }
 
     async fn soon<T>(what: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(10), what)
+        tokio::time::timeout(Duration::from_secs(60), what)
             .await
             .unwrap()
     }

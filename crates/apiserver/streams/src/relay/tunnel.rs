@@ -98,7 +98,7 @@ mod tests {
             .unwrap();
         let mut seen = [0; 7];
         let read = kubelet.read_exact(&mut seen);
-        tokio::time::timeout(Duration::from_secs(10), read)
+        tokio::time::timeout(Duration::from_secs(60), read)
             .await
             .unwrap()
             .unwrap();

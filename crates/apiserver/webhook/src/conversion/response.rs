@@ -1,9 +1,10 @@
 //! The response of a ConversionReview: its checks, and those of the converted objects.
 
-use super::review::ConversionVersion;
+use super::review::GROUP;
 use api_meta::names::{label_value, qualified_name};
 use api_meta::tree::{get, has, text};
 use api_meta::{ApiError, Meta, Reason};
+use apiserver_webhook_client::ReviewVersion;
 use serde_json::{Map, Value};
 
 /// Maximum size of all annotations.
@@ -42,7 +43,7 @@ impl ConversionError {
 
 /// Returns the converted objects of a response.
 pub fn parse_response(
-    version: ConversionVersion,
+    version: ReviewVersion,
     uid: &str,
     body: &[u8],
 ) -> Result<Vec<Value>, String> {
@@ -56,11 +57,11 @@ pub fn parse_response(
         )
     };
     let (expected, found) = (
-        format!("{}, Kind=ConversionReview", version.api_version()),
+        format!("{}, Kind=ConversionReview", version.api_version(GROUP)),
         type_of(&review),
     );
     // Upstream doesn't check type and UID of v1beta1.
-    let is_strict = version == ConversionVersion::V1;
+    let is_strict = version == ReviewVersion::V1;
     if is_strict && found != expected {
         return Err(format!(
             "expected webhook response of {expected}, got {found}"

@@ -1,46 +1,24 @@
 //! The request of a ConversionReview.
 
 use api_meta::tree::text;
+use apiserver_webhook_client::ReviewVersion;
 use serde_json::{Value, json};
 
 /// Maximum size of the objects in one review, unless a single one is larger. A converted object may
 /// be larger, and the transport limits the response.
 const MAX_BATCH: usize = 2 * 1024 * 1024;
 
-/// A version of ConversionReview. Both have the same fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConversionVersion {
-    V1,
-    V1beta1,
-}
-
-impl ConversionVersion {
-    /// Returns the version of a name in `conversionReviewVersions`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(ConversionVersion::V1),
-            "v1beta1" => Some(ConversionVersion::V1beta1),
-            _ => None,
-        }
-    }
-
-    /// Returns the `apiVersion`.
-    pub fn api_version(self) -> &'static str {
-        match self {
-            ConversionVersion::V1 => "apiextensions.k8s.io/v1",
-            ConversionVersion::V1beta1 => "apiextensions.k8s.io/v1beta1",
-        }
-    }
-}
+/// The group of reviews. Both versions have the same fields.
+pub const GROUP: &str = "apiextensions.k8s.io";
 
 /// Builds a review.
 pub fn build_review(
-    version: ConversionVersion,
+    version: ReviewVersion,
     uid: &str,
     objects: &[&Value],
     api_version: &str,
 ) -> Value {
-    json!({"kind": "ConversionReview", "apiVersion": version.api_version(),
+    json!({"kind": "ConversionReview", "apiVersion": version.api_version(GROUP),
         "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": objects}})
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::response::{check_converted, parse_response};
-use super::review::{ConversionVersion, build_review, split_batches};
+use super::review::{build_review, split_batches};
 use super::*;
 use apiserver_webhook_client::{Address, Credentials, ServiceName, ServiceResolver};
 use base_task::{CancellationToken, Tasks};
@@ -48,7 +48,7 @@ fn webhook_is_read_for_the_strategy_webhook_only() {
     let config = json!({"conversionReviewVersions": ["v2", "v1beta1", "v1"],
         "clientConfig": {"url": "https://a.example.com/convert"}});
     let webhook = ConversionWebhook::parse(&definition(&config)).unwrap();
-    assert_eq!(webhook.version, Some(ConversionVersion::V1beta1));
+    assert_eq!(webhook.version, Some(ReviewVersion::V1beta1));
     assert!(webhook.endpoint.is_ok());
     let none = json!({"spec": {"conversion": {"strategy": "None"}}});
     assert!(ConversionWebhook::parse(&none).is_none());
@@ -57,7 +57,7 @@ fn webhook_is_read_for_the_strategy_webhook_only() {
 #[test]
 fn review_has_the_objects_and_their_target() {
     let one = object("v1");
-    let review = build_review(ConversionVersion::V1, "x", &[&one], V2);
+    let review = build_review(ReviewVersion::V1, "x", &[&one], V2);
     assert_eq!(review["apiVersion"], "apiextensions.k8s.io/v1");
     assert_eq!(
         review["request"],
@@ -114,20 +114,17 @@ fn response_belongs_to_its_request() {
         ),
         (Value::Null, "no response provided"),
     ] {
-        let found = parse(ConversionVersion::V1, review(response)).unwrap_err();
+        let found = parse(ReviewVersion::V1, review(response)).unwrap_err();
         assert_eq!(found, expect);
     }
     let mut other = review(json!({"uid": "y", "result": success, "convertedObjects": [1]}));
     other["apiVersion"] = "apiextensions.k8s.io/v1beta1".into();
-    let found = parse(ConversionVersion::V1, other.clone()).unwrap_err();
+    let found = parse(ReviewVersion::V1, other.clone()).unwrap_err();
     assert!(found.starts_with(
         "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got"
     ));
-    assert_eq!(
-        parse(ConversionVersion::V1beta1, other).unwrap(),
-        [json!(1)]
-    );
-    assert!(parse_response(ConversionVersion::V1, "x", b"<html>").is_err());
+    assert_eq!(parse(ReviewVersion::V1beta1, other).unwrap(), [json!(1)]);
+    assert!(parse_response(ReviewVersion::V1, "x", b"<html>").is_err());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::*;
-use crate::review::{ReviewVersion, encode_review};
+use crate::review::encode_review;
 use crate::versioned::{ObjectVersions, VersionedObjects, convert_back};
+use apiserver_webhook_client::ReviewVersion;
 
 fn target(version: &str) -> (GroupVersionResource, GroupVersionKind) {
     (

@@ -168,14 +168,22 @@ impl Reflector {
         let lines = self.collection.watch(&self.params, &version, seconds);
         let mut lines = lines.await?;
         tracing::debug!(%resource, version, "watching");
+        let client = &self.collection.client;
         while let Some(line) = lines.next().await {
             let event = self.decoder.decode_event(&line?);
             let event = event.map_err(|source| lines.describe_error(source))?;
+            let is_bookmark = matches!(event, WatchEvent::Bookmark { .. });
             // The store changes first and the version afterwards: a caller that waits for a version
             // must find its objects.
             let version = self.apply_event(event)?;
             self.shared.advance_version(&version);
             *position = Position::At(version);
+            // Servers send bookmarks about once a minute. The next watch continues from this
+            // bookmark with the new certificate; the open watch has the former one until it ends.
+            if is_bookmark && client.has_new_tls(lines.tls()) {
+                tracing::debug!(%resource, "watching again with the changed certificates");
+                return Ok(());
+            }
         }
         Ok(())
     }

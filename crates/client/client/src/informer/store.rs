@@ -13,7 +13,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::any_object::{AnyObject, downcast, key_of};
+use crate::informer::decoder::ListedObject;
 use crate::informer::event::{AnyIndexFn, Event, Handler, IndexFn, box_handler, box_index};
+use crate::informer::packing::{Packing, StoredObject};
 use crate::object::Object;
 
 struct Index {
@@ -43,27 +45,34 @@ impl Index {
 }
 
 struct Objects {
-    by_key: HashMap<Arc<str>, Arc<dyn AnyObject>>,
+    by_key: HashMap<Arc<str>, StoredObject>,
     indexes: Vec<Index>,
 }
 
 impl Objects {
-    fn put_object(&mut self, object: Arc<dyn AnyObject>) -> Option<Arc<dyn AnyObject>> {
-        let key: Arc<str> = key_of(&*object).into();
-        let old = self.by_key.insert(key.clone(), object.clone());
+    /// Stores an object, whose stored form is `stored`; returns the former state.
+    fn put_object(
+        &mut self,
+        object: &Arc<dyn AnyObject>,
+        stored: StoredObject,
+    ) -> Option<Arc<dyn AnyObject>> {
+        let key: Arc<str> = key_of(&**object).into();
+        let old = self.by_key.insert(key.clone(), stored);
+        let old = old.and_then(|old| old.open());
         for index in &mut self.indexes {
             // Keys of an index are computed from the object, so the old ones must be removed by the
             // old state.
             if let Some(old) = &old {
                 index.remove_key(&key, &**old);
             }
-            index.insert_key(&key, &*object);
+            index.insert_key(&key, &**object);
         }
         old
     }
 
     fn take_object(&mut self, key: &str) -> Option<Arc<dyn AnyObject>> {
         let (key, old) = self.by_key.remove_entry(key)?;
+        let old = old.open()?;
         for index in &mut self.indexes {
             index.remove_key(&key, &*old);
         }
@@ -77,10 +86,15 @@ pub(crate) struct Shared {
     writing: Mutex<()>,
     synced: watch::Sender<bool>,
     version: AtomicU64,
+    packing: Option<Packing>,
 }
 
 impl Shared {
-    pub(crate) fn new(indexes: Vec<(&'static str, AnyIndexFn)>, handlers: Vec<Handler>) -> Self {
+    pub(crate) fn new(
+        indexes: Vec<(&'static str, AnyIndexFn)>,
+        handlers: Vec<Handler>,
+        packing: Option<Packing>,
+    ) -> Self {
         let indexes = indexes
             .into_iter()
             .map(|(name, keys)| Index {
@@ -98,6 +112,7 @@ impl Shared {
             writing: Mutex::new(()),
             synced: watch::Sender::new(false),
             version: AtomicU64::new(0),
+            packing,
         }
     }
 
@@ -107,15 +122,16 @@ impl Shared {
         }
     }
 
-    fn put_object(&self, new: Arc<dyn AnyObject>) {
+    fn put_object(&self, new: Arc<dyn AnyObject>, stored: StoredObject) {
         // The lock ends with this line: handlers may read the store.
-        let old = self.objects.write().put_object(new.clone());
+        let old = self.objects.write().put_object(&new, stored);
         self.notify_handlers(&Event::Applied { old, new });
     }
 
     pub(crate) fn apply_object(&self, object: Arc<dyn AnyObject>) {
+        let stored = StoredObject::new(&object, self.packing);
         let _writing = self.writing.lock();
-        self.put_object(object);
+        self.put_object(object, stored);
     }
 
     /// Removes an object. Handlers receive the last state from the server.
@@ -154,16 +170,11 @@ impl Shared {
 
     /// Replaces the content by a list of `version` and calls handlers for the differences. The
     /// objects with the keys `kept` exist but can't be decoded; their last known states remain.
-    pub(crate) fn replace_all(
-        &self,
-        items: Vec<Arc<dyn AnyObject>>,
-        kept: &[String],
-        version: &str,
-    ) {
+    pub(crate) fn replace_all(&self, items: Vec<ListedObject>, kept: &[String], version: &str) {
         let _writing = self.writing.lock();
         // Objects that are missing in the list were deleted while no watch ran. Their deletion must
         // reach the handlers although no event comes.
-        let mut listed: HashSet<String> = items.iter().map(|item| key_of(&**item)).collect();
+        let mut listed: HashSet<String> = items.iter().map(|item| item.key.clone()).collect();
         // Undecodable is not deleted: a controller that believed so would, for instance, start
         // replacements.
         listed.extend(kept.iter().cloned());
@@ -187,8 +198,10 @@ impl Shared {
         for item in items {
             // Most objects are unchanged after a relist. Handlers would otherwise reconcile
             // everything once more.
-            if !self.has_version(&*item) {
-                self.put_object(item);
+            if !self.has_version(&item)
+                && let Some(object) = item.object.open()
+            {
+                self.put_object(object, item.object);
             }
         }
         self.advance_version(version);
@@ -196,16 +209,14 @@ impl Shared {
         self.synced.send_replace(true);
     }
 
-    fn has_version(&self, item: &dyn AnyObject) -> bool {
+    fn has_version(&self, item: &ListedObject) -> bool {
         let objects = self.objects.read();
-        objects
-            .by_key
-            .get(key_of(item).as_str())
-            .is_some_and(|known| {
-                let (known, item) = (known.metadata(), item.metadata());
-                // The UID as well: after a restore from a backup, versions can repeat.
-                known.resource_version == item.resource_version && known.uid == item.uid
-            })
+        let known = objects.by_key.get(item.key.as_str());
+        known.and_then(StoredObject::open).is_some_and(|known| {
+            let known = known.metadata();
+            // The UID as well: after a restore from a backup, versions can repeat.
+            known.resource_version == item.resource_version && known.uid == item.uid
+        })
     }
 }
 
@@ -243,16 +254,17 @@ impl<K: Object> Store<K> {
     pub fn from_objects(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
         let indexes = indexes.into_iter();
         let indexes = indexes.map(|(name, keys)| (name, box_index(keys)));
-        let shared = Shared::new(indexes.collect(), Vec::new());
-        let objects = objects.into_iter().map(|object| Arc::new(object) as _);
+        let shared = Shared::new(indexes.collect(), Vec::new(), None);
+        let objects = objects.into_iter();
+        let objects = objects.map(|object| ListedObject::new(Arc::new(object), None));
         shared.replace_all(objects.collect(), &[], "");
         Self::new(Arc::new(shared))
     }
 
     /// Returns the object with the key `namespace/name` (`name` if cluster-scoped).
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
-        let found = self.shared.objects.read().by_key.get(key).cloned();
-        found.and_then(downcast)
+        let objects = self.shared.objects.read();
+        objects.by_key.get(key)?.open().and_then(downcast)
     }
 
     /// Returns all objects, unordered.
@@ -261,8 +273,7 @@ impl<K: Object> Store<K> {
         objects
             .by_key
             .values()
-            .cloned()
-            .filter_map(downcast)
+            .filter_map(|object| downcast(object.open()?))
             .collect()
     }
 
@@ -292,7 +303,7 @@ impl<K: Object> Store<K> {
             .flatten()
             // Under one read lock with the index, which therefore never names an object that is
             // missing.
-            .filter_map(|key| downcast(objects.by_key.get(key)?.clone()))
+            .filter_map(|key| downcast(objects.by_key.get(key)?.open()?))
             .collect()
     }
 
@@ -348,6 +359,10 @@ mod tests {
         Arc::new(typed(name, version, node))
     }
 
+    fn listed(name: &str, version: &str, node: &str) -> ListedObject {
+        ListedObject::new(pod(name, version, node), None)
+    }
+
     fn box_pods(handler: impl Fn(Event<Pod>) + Send + Sync + 'static) -> Handler {
         box_handler(handler)
     }
@@ -372,10 +387,10 @@ mod tests {
             sink.lock()
                 .push(format!("{word} {}", event.object().name()));
         });
-        let shared = Shared::new(vec![("node", box_index(on_node))], vec![handler]);
-        shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
+        let shared = Shared::new(vec![("node", box_index(on_node))], vec![handler], None);
+        shared.replace_all(vec![listed("a", "1", "x"), listed("b", "1", "x")], &[], "1");
         received.lock().clear();
-        shared.replace_all(vec![pod("b", "1", "x"), pod("c", "2", "y")], &[], "2");
+        shared.replace_all(vec![listed("b", "1", "x"), listed("c", "2", "y")], &[], "2");
         shared.apply_object(pod("c", "3", "x"));
         assert_eq!(*received.lock(), ["deleted a", "added c", "changed c"]);
         let store = Store::<Pod>::new(Arc::new(shared));
@@ -386,9 +401,9 @@ mod tests {
 
     #[test]
     fn version_never_decreases() {
-        let shared = Shared::new(Vec::new(), Vec::new());
-        shared.replace_all(vec![pod("a", "9", "x")], &[], "9");
-        shared.replace_all(vec![pod("a", "7", "x")], &[], "7");
+        let shared = Shared::new(Vec::new(), Vec::new(), None);
+        shared.replace_all(vec![listed("a", "9", "x")], &[], "9");
+        shared.replace_all(vec![listed("a", "7", "x")], &[], "7");
         shared.advance_version("not a number");
         assert_eq!(Store::<Pod>::new(Arc::new(shared)).version(), 9);
     }
@@ -398,7 +413,7 @@ mod tests {
         let received = Arc::new(Mutex::new(0));
         let sink = received.clone();
         let handler = box_pods(move |_| *sink.lock() += 1);
-        let shared = Shared::new(Vec::new(), vec![handler]);
+        let shared = Shared::new(Vec::new(), vec![handler], None);
         shared.delete_object(pod("a", "1", "x"));
         shared.delete_key("b");
         assert_eq!(*received.lock(), 0);
@@ -412,7 +427,7 @@ mod tests {
             sink.lock()
                 .push(event.object().resource_version().to_owned())
         });
-        let shared = Shared::new(Vec::new(), vec![handler]);
+        let shared = Shared::new(Vec::new(), vec![handler], None);
         shared.apply_object(pod("a", "1", "x"));
         shared.delete_object(pod("a", "5", "x"));
         assert_eq!(*received.lock(), ["1", "5"]);
@@ -449,12 +464,54 @@ mod tests {
 
     #[test]
     fn listed_but_undecodable_objects_keep_their_last_state() {
-        let shared = Shared::new(Vec::new(), Vec::new());
-        shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
+        let shared = Shared::new(Vec::new(), Vec::new(), None);
+        shared.replace_all(vec![listed("a", "1", "x"), listed("b", "1", "x")], &[], "1");
         let key = typed("a", "1", "x").key();
         shared.replace_all(Vec::new(), std::slice::from_ref(&key), "2");
         let store = Store::<Pod>::new(Arc::new(shared));
         assert!(store.get(&key).is_some());
         assert_eq!(store.len(), 1);
+    }
+
+    /// A packed store behaves as another one.
+    #[test]
+    fn packed_objects_are_read_as_they_were_stored() {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let sink = received.clone();
+        let handler = box_pods(move |event| {
+            let old = match &event {
+                Event::Applied { old, .. } => {
+                    old.as_ref().map(|old| old.resource_version().to_owned())
+                }
+                Event::Deleted(_) => None,
+            };
+            sink.lock()
+                .push((event.object().resource_version().to_owned(), old));
+        });
+        let packing = Some(Packing::for_kind::<Pod>());
+        let index = vec![("node", box_index(on_node))];
+        let shared = Shared::new(index, vec![handler], packing);
+        let listed = |name: &str, version: &str, node: &str| {
+            let listed = ListedObject::new(pod(name, version, node), packing);
+            assert!(matches!(listed.object, StoredObject::Packed(..)));
+            listed
+        };
+        shared.replace_all(vec![listed("a", "1", "x"), listed("b", "1", "x")], &[], "1");
+        shared.replace_all(vec![listed("a", "1", "x"), listed("b", "1", "x")], &[], "2");
+        shared.apply_object(pod("a", "3", "y"));
+        shared.delete_key("n/b");
+        let event = |new: &str, old: Option<&str>| (new.to_owned(), old.map(str::to_owned));
+        let expect = [
+            event("1", None),
+            event("1", None),
+            event("3", Some("1")),
+            event("1", None),
+        ];
+        assert_eq!(*received.lock(), expect);
+        let store = Store::<Pod>::new(Arc::new(shared));
+        assert_eq!(*store.get("n/a").unwrap(), typed("a", "3", "y"));
+        assert_eq!(store.list().len(), 1);
+        assert_eq!(store.by_index("node", "y").len(), 1);
+        assert!(store.by_index("node", "x").is_empty());
     }
 }

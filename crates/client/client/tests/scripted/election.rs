@@ -35,7 +35,7 @@ async fn dropped_campaign_ends_the_work_of_its_term() {
         CancellationToken::new(),
         lead,
     );
-    let limit = Duration::from_secs(10);
+    let limit = Duration::from_secs(60);
     let led = tokio::time::timeout(limit, async {
         tokio::select! { () = campaign => false, () = until(3) => true }
     });
@@ -54,11 +54,12 @@ async fn released_lease_has_no_holder_and_is_released_after_the_work() {
     ])
     .await;
     let stop = CancellationToken::new();
-    let ended = Arc::new(Mutex::new(0));
-    let (log, sent) = (ended.clone(), requests.clone());
+    let (ended, working) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
+    let (log, begun, sent) = (ended.clone(), working.clone(), requests.clone());
     let lead = move |term: CancellationToken| {
-        let (log, sent) = (log.clone(), sent.clone());
+        let (log, begun, sent) = (log.clone(), begun.clone(), sent.clone());
         async move {
+            *begun.lock() = true;
             term.cancelled().await;
             *log.lock() = sent.lock().len();
         }
@@ -66,14 +67,14 @@ async fn released_lease_has_no_holder_and_is_released_after_the_work() {
     let campaign =
         election::run_leader_election(&client, LeaderConfig::new("l", "me"), stop.clone(), lead);
     let stopping = async {
-        while requests.lock().len() < 2 {
+        // The request alone is too early: the work starts when its response has arrived.
+        while !*working.lock() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
         stop.cancel();
     };
     let both = async { tokio::join!(campaign, stopping) };
-    tokio::time::timeout(Duration::from_secs(10), both)
+    tokio::time::timeout(Duration::from_secs(60), both)
         .await
         .unwrap();
     assert_eq!(*ended.lock(), 2, "the work ended before the release");
@@ -117,7 +118,7 @@ async fn leader_that_loses_its_lease_ends_its_work_and_campaigns_again() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let ended = tokio::time::timeout(Duration::from_secs(10), async {
+    let ended = tokio::time::timeout(Duration::from_secs(60), async {
         tokio::select! { () = campaign => false, () = again => true }
     });
     assert!(ended.await.unwrap());

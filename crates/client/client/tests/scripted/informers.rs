@@ -35,7 +35,7 @@ async fn informer_resumes_its_watch_and_relists_after_410() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), settled)
+    tokio::time::timeout(Duration::from_secs(60), settled)
         .await
         .unwrap();
     assert_eq!(*received.lock(), ["+a", "+b", "-a", "+c"]);
@@ -78,7 +78,7 @@ async fn wait_for_version<K: client::Object>(store: &client::Store<K>, version: 
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), reached)
+    tokio::time::timeout(Duration::from_secs(60), reached)
         .await
         .unwrap();
 }
@@ -195,7 +195,7 @@ async fn watch_resumes_from_the_version_of_a_bookmark() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), resumed)
+    tokio::time::timeout(Duration::from_secs(60), resumed)
         .await
         .unwrap();
     assert!(requests.lock()[2].ends_with("resourceVersion=42"));

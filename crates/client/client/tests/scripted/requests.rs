@@ -69,21 +69,38 @@ async fn metadata_is_requested_as_a_list_for_lists_and_as_objects_for_watches() 
     assert_eq!(heads.lock().len(), expected.len());
 }
 
+/// Requests of a server that are served at the moment, the most at one time, and those done.
+#[derive(Default)]
+struct RequestCounts {
+    current: usize,
+    most: usize,
+    done: usize,
+}
+
 /// Serves connections and counts received events, each after `pause`.
-async fn event_sink(pause: Duration) -> (Client, Arc<std::sync::atomic::AtomicUsize>) {
+async fn event_sink(pause: Duration) -> (Client, Arc<Mutex<RequestCounts>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let written = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = written.clone();
+    let counts = Arc::new(Mutex::new(RequestCounts::default()));
+    let log = counts.clone();
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let count = count.clone();
+            let log = log.clone();
             tokio::spawn(async move {
                 let mut request = vec![0; 16384];
                 while let Ok(1..) = stream.read(&mut request).await {
+                    {
+                        let mut counts = log.lock();
+                        counts.current += 1;
+                        counts.most = counts.most.max(counts.current);
+                    }
                     tokio::time::sleep(pause).await;
-                    count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    {
+                        let mut counts = log.lock();
+                        counts.current -= 1;
+                        counts.done += 1;
+                    }
                     let _ = stream
                         .write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}")
                         .await;
@@ -93,13 +110,13 @@ async fn event_sink(pause: Duration) -> (Client, Arc<std::sync::atomic::AtomicUs
     });
     (
         Client::new(Config::builder(format!("http://{address}"))),
-        written,
+        counts,
     )
 }
 
 #[tokio::test]
 async fn events_about_different_objects_are_written_side_by_side() {
-    let (client, written) = event_sink(Duration::from_millis(20)).await;
+    let (client, counts) = event_sink(Duration::from_millis(20)).await;
     let recorder = client::events::Recorder::new(client, "test", "");
     for i in 0..200 {
         let pod = k8s_openapi::api::core::v1::ObjectReference {
@@ -109,15 +126,15 @@ async fn events_about_different_objects_are_written_side_by_side() {
         };
         recorder.normal(&pod, "Scheduled", "assigned");
     }
-    // Sequential requests would take 4 s.
     let all = async {
-        while written.load(std::sync::atomic::Ordering::SeqCst) < 200 {
+        while counts.lock().done < 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(3), all)
+    tokio::time::timeout(Duration::from_secs(60), all)
         .await
         .unwrap();
+    assert!(counts.lock().most > 1);
 }
 
 #[tokio::test]

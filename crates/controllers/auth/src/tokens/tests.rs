@@ -33,7 +33,7 @@ async fn reconcile_without_cached_account(server: &'static str) -> Vec<String> {
     let tokens = Tokens {
         secrets: Cache::with_objects(vec![make_secret()]),
         accounts: Cache::with_objects(Vec::new()),
-        key: make_key(),
+        key: Arc::new(Followed::load(Vec::new(), |_| Ok(make_key())).unwrap()),
         ca: None,
     };
     describe_actions(&tokens.reconcile("n/t", &executor).await.unwrap())
@@ -105,4 +105,66 @@ fn changed_root_ca_updates_the_secret_but_not_its_token() {
     let data = |secret: &Secret, field: &str| secret.data.as_ref().unwrap()[field].clone();
     assert_eq!(data(&first, "token"), data(&second, "token"));
     assert_eq!(data(&second, "ca.crt").0, b"new");
+}
+
+#[test]
+fn changed_key_signs_new_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sa.key");
+    let account: ServiceAccount =
+        serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}}))
+            .unwrap();
+    let keys = [(); 2].map(|()| rcgen::KeyPair::generate().unwrap());
+    std::fs::write(&path, keys[0].serialize_pem()).unwrap();
+    let followed = TokenKey::follow_file(&path).unwrap();
+    // Returns whether the current token is signed with this key.
+    let is_signed = |key: &rcgen::KeyPair| {
+        let token = followed.refresh().sign(&account, &make_secret()).unwrap();
+        let public = jsonwebtoken::DecodingKey::from_ec_pem(key.public_key_pem().as_bytes());
+        let mut rules = jsonwebtoken::Validation::new(Algorithm::ES256);
+        rules.required_spec_claims.clear();
+        rules.validate_exp = false;
+        jsonwebtoken::decode::<serde_json::Value>(&token, &public.unwrap(), &rules).is_ok()
+    };
+    assert!(is_signed(&keys[0]));
+    // All sizes differ, because times of two quick writes may be equal.
+    for text in ["broken\n".to_owned(), keys[1].serialize_pem() + "\n"] {
+        std::fs::write(&path, &text).unwrap();
+        let is_new = text != "broken\n";
+        assert_eq!(
+            [is_signed(&keys[0]), is_signed(&keys[1])],
+            [!is_new, is_new]
+        );
+    }
+}
+
+/// Reads of files block a thread of the runtime, so the watch of the files makes them.
+#[tokio::test]
+async fn reconcile_reads_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, "1").unwrap();
+    let always = std::time::Duration::ZERO;
+    let key = Followed::load(vec![path.clone()], |_| Ok(make_key())).unwrap();
+    let ca = Followed::load(vec![path.clone()], |_| Ok("CA".to_owned())).unwrap();
+    let account = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}});
+    let tokens = Tokens {
+        secrets: Cache::with_objects(vec![make_secret()]),
+        accounts: Cache::with_objects(vec![serde_json::from_value(account).unwrap()]),
+        key: Arc::new(key.check_every(always)),
+        ca: Some(Arc::new(ca.check_every(always))),
+    };
+    let (client, _) = serve(|_| None).await.unwrap();
+    let executor = Executor::new(
+        Arc::new(Accounts::new(client, false).for_controller("t")),
+        Recorder::disconnected(),
+    );
+    let ca = tokens.ca.as_ref().unwrap();
+    let before = (tokens.key.last_read(), ca.last_read());
+    std::fs::write(&path, "22").unwrap();
+    let actions = tokens.reconcile("n/t", &executor).await.unwrap();
+    assert_eq!(describe_actions(&actions), ["update Secret t"]);
+    let after = (tokens.key.last_read(), ca.last_read());
+    assert!(Arc::ptr_eq(&before.0, &after.0) && Arc::ptr_eq(&before.1, &after.1));
+    assert!(!Arc::ptr_eq(&before.0, &tokens.key.current()));
 }

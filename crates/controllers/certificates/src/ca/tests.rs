@@ -109,6 +109,23 @@ fn certificate_has_the_subject_and_the_key_that_were_checked() {
     );
 }
 
+/// kubeadm's CAs have RSA keys, in PKCS#1, which have to be converted to PKCS#8. The files are
+/// openssl's, whose encoding of the public key must be that of this library. No cluster uses them.
+#[test]
+fn ca_with_an_rsa_key_signs_and_one_with_the_key_of_another_does_not() {
+    let (certificate, key) = (include_str!("rsa/ca.crt"), include_str!("rsa/ca.key"));
+    let ca = Ca::from_pem(certificate, key, YEAR).unwrap();
+    let der = sign(&ca, &request("jane", &[], &[]), &["client auth"], None).unwrap();
+    let (_, block) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).unwrap();
+    let parsed = block.parse_x509().unwrap();
+    parse(&der)
+        .verify_signature(Some(parsed.public_key()))
+        .unwrap();
+    let other = KeyPair::generate().unwrap().serialize_pem();
+    let refused = Ca::from_pem(certificate, &other, YEAR);
+    assert!(matches!(refused, Err(CaError::Pair)), "{refused:?}");
+}
+
 #[test]
 fn certificate_does_not_outlive_its_ca() {
     let now = NOW.parse::<Timestamp>().unwrap().as_second();

@@ -6,26 +6,6 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// Returns whether an address means another host on each machine, or no single one.
-pub fn is_special(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            v4.is_loopback()
-                || v4.is_unspecified()
-                || v4.is_multicast()
-                || v4.is_broadcast()
-                || v4.is_link_local()
-        }
-        IpAddr::V6(v6) => {
-            v6.is_loopback()
-                || v6.is_unspecified()
-                || v6.is_multicast()
-                || v6.is_unicast_link_local()
-                || v6.to_ipv4_mapped().is_some()
-        }
-    }
-}
-
 /// Returns whether clients may read a DNS name as an IP address. The last label of such a name is a
 /// number, as in 192.0.2.1, 127.1 and 0x7f000001.
 pub fn is_like_address(name: &str) -> bool {

@@ -5,10 +5,11 @@
 //! So an address or name of anything else in the cluster is never approved.
 
 use api_meta::certificate_request::CertificateRequest;
+use api_semantics::addresses::is_special_address;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use k8s_openapi::api::core::v1::Node;
 
-use super::addresses::{is_like_address, is_special, list_node_addresses};
+use super::addresses::{is_like_address, list_node_addresses};
 use super::reserved::ReservedNames;
 use crate::csr::list_usages;
 
@@ -76,7 +77,7 @@ pub fn decide_request(
         return Verdict::Undecided("the request has DNS names and no address".to_owned());
     }
     for address in &request.ip_addresses {
-        if is_special(*address) {
+        if is_special_address(*address) {
             return Verdict::Undecided(format!("{address} is not an address of one machine"));
         }
         if let Some(owner) = reserved.find_owner(node_name, *address) {

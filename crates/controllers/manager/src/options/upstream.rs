@@ -95,11 +95,6 @@ const OWN: &[Unsupported] = &[
         &[""],
         "controllers do not move to another manager's lease",
     ),
-    Unsupported::refused(
-        "legacy-service-account-token-clean-up-period",
-        &[],
-        "token Secrets that nobody uses are never invalidated or deleted",
-    ),
     Unsupported::no_effect(
         "max-endpoints-per-slice",
         "a slice holds at most 100 endpoints",

@@ -148,7 +148,7 @@ async fn first_end(port: u16, path: &str) -> (String, String) {
         kept.push(part);
         ends.push(async { end(answer.await).await });
     }
-    tokio::time::timeout(Duration::from_secs(15), ends.next())
+    tokio::time::timeout(Duration::from_secs(60), ends.next())
         .await
         .expect("one is refused")
         .unwrap()

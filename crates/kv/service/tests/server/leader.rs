@@ -9,9 +9,9 @@ use proto_etcd::etcdserverpb::{
     MoveLeaderRequest, RangeRequest, StatusRequest, StatusResponse, WatchCreateRequest,
     WatchRequest, WatchResponse, watch_request,
 };
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
@@ -67,8 +67,12 @@ async fn five_members_transfer_leadership_repeatedly() {
     }
 }
 
-/// Stops the member that leads. Returns how long that takes, and the others.
-async fn stop_leader(mut members: Vec<Member>) -> (Duration, Vec<Member>) {
+/// Sleep of the task that counts the time of a stop.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Stops the member that leads. Returns how many ticks that takes, and the others. On a busy
+/// machine, ticks are late as well, so that they measure waiting and not the load.
+async fn stop_leader(mut members: Vec<Member>) -> (u32, Vec<Member>) {
     loop {
         for at in 0..members.len() {
             let now = status(&mut MaintenanceClient::new(members[at].channel().await)).await;
@@ -76,9 +80,11 @@ async fn stop_leader(mut members: Vec<Member>) -> (Duration, Vec<Member>) {
                 .header
                 .is_some_and(|header| header.member_id == now.leader)
             {
-                let began = Instant::now();
-                members.remove(at).stop().await;
-                return (began.elapsed(), members);
+                let (mut ticks, mut stop) = (0, pin!(members.remove(at).stop()));
+                while tokio::time::timeout(TICK, &mut stop).await.is_err() {
+                    ticks += 1;
+                }
+                return (ticks, members);
             }
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -87,16 +93,19 @@ async fn stop_leader(mut members: Vec<Member>) -> (Duration, Vec<Member>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_leader_waits_for_no_deadline() {
-    let members = Member::cluster(&["a", "b", "c", "d", "e"], &[]).await;
-    let (first, members) = stop_leader(members).await;
-    let (second, members) = stop_leader(members).await;
-    // As long as etcd takes to close idle connections.
-    assert!(
-        first.max(second) < Duration::from_millis(1_500),
-        "{first:?}, {second:?}"
-    );
-    for member in members {
-        member.stop().await;
+    // 1.4 s: shorter than the deadlines. A slow disk may take longer once.
+    const SHORT: u32 = 140;
+    let mut longest = Vec::new();
+    for _ in 0..5 {
+        let members = Member::cluster(&["a", "b", "c", "d", "e"], &[]).await;
+        let (first, members) = stop_leader(members).await;
+        let (second, members) = stop_leader(members).await;
+        for member in members {
+            member.stop().await;
+        }
+        longest.push(first.max(second));
+        let short = longest.iter().filter(|ticks| **ticks < SHORT).count();
+        assert!(short + 1 >= longest.len(), "{longest:?}");
     }
 }
 
@@ -138,8 +147,8 @@ fn assert_no_leader(status: &tonic::Status) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_require_a_leader_fail_without_one() {
-    let flags = ["--election-timeout=500", "--heartbeat-interval=50"];
-    let mut members = Member::three(&flags).await;
+    // A busy machine may hold up heartbeats, and the leader has to stay until the members stop.
+    let mut members = Member::three(&["--election-timeout=3000"]).await;
     let last = members.pop().unwrap();
     let channel = last.channel().await;
     let local = RangeRequest {
@@ -155,7 +164,7 @@ async fn calls_that_require_a_leader_fail_without_one() {
     for member in members {
         member.stop().await;
     }
-    let ended = tokio::time::timeout(Duration::from_secs(20), watched.message()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), watched.message()).await;
     assert_no_leader(&ended.unwrap().unwrap_err());
     let refused = reads.range(requiring_leader(local.clone())).await;
     assert_no_leader(&refused.unwrap_err());

@@ -1,11 +1,13 @@
 //! TLS: accepted and rejected clients and peers.
 
 use crate::member::{Member, free_port, refusal};
-use proto_etcd::etcdserverpb::RangeRequest;
 use proto_etcd::etcdserverpb::kv_client::KvClient;
+use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
+use proto_etcd::etcdserverpb::{PutRequest, RangeRequest, StatusRequest};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
+use std::collections::BTreeSet;
 use std::path::Path;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
@@ -338,10 +340,64 @@ async fn members_call_each_other_with_the_certificate_for_calls() {
     }
 }
 
+/// Returns the local ports of established connections to these ports, of IPv4.
+fn connected_ports(peers: &[u16]) -> BTreeSet<u16> {
+    const ESTABLISHED: &str = "01";
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next().unwrap(), 16);
+    let connections = table.lines().skip(1).filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_one = words[3] == ESTABLISHED && peers.contains(&port(words[2]).unwrap());
+        is_one.then(|| port(words[1]).unwrap())
+    });
+    connections.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_replace_their_connections_when_the_certificates_change() {
+    const LATEST: std::time::Duration = std::time::Duration::from_secs(60);
+    let ca = Ca::new();
+    // A busy machine may hold up heartbeats, and the leader has to stay.
+    let mut flags = ca.mutual();
+    flags.push("--election-timeout=3000".to_owned());
+    let members = Member::three(&words(&flags)).await;
+    let peers: Vec<u16> = members.iter().map(|member| member.peer).collect();
+    let before = connected_ports(&peers);
+    // Each pair of members has one in each direction at least as soon as it is used.
+    assert!(before.len() >= 2, "{before:?}");
+    let channel = members[0].channel().await;
+    let term = async || {
+        let mut maintenance = MaintenanceClient::new(channel.clone());
+        let status = maintenance.status(StatusRequest::default()).await;
+        status.unwrap().into_inner().raft_term
+    };
+    let first_term = term().await;
+    let (certificate, key) = ca.sign("server");
+    std::fs::write(ca.file("server.crt"), certificate).unwrap();
+    std::fs::write(ca.file("server.key"), key).unwrap();
+    let replaced = async {
+        while !before.is_disjoint(&connected_ports(&peers)) {
+            let put = PutRequest {
+                key: "a".into(),
+                ..PutRequest::default()
+            };
+            KvClient::new(channel.clone()).put(put).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let waited = tokio::time::timeout(LATEST, replaced).await;
+    assert!(waited.is_ok(), "{before:?} {:?}", connected_ports(&peers));
+    assert!(!connected_ports(&peers).is_empty());
+    assert_eq!(term().await, first_term, "the leader stays");
+    for member in members {
+        member.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn stalled_handshake_is_closed_at_its_deadline() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    const LATEST: std::time::Duration = std::time::Duration::from_secs(15);
+    const LATEST: std::time::Duration = std::time::Duration::from_secs(60);
     let (ca, peer) = (Ca::new(), free_port());
     let flags = [ca.secure(&[]), ca.peers(peer)].concat();
     let member = Member::start(&words(&flags)).await;

@@ -23,6 +23,8 @@ pub trait View: Send + Sync {
     fn list_slices_by_address(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
     /// Returns the namespace of the pod with an address of its own; None if pods are not known.
     fn namespace_of_pod(&self, address: IpAddr) -> Option<String>;
+    /// Returns whether a node has an address; false if nodes are not known.
+    fn has_node_address(&self, address: IpAddr) -> bool;
     /// Returns whether the informers have synced.
     fn has_synced(&self) -> bool;
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use api_semantics::endpoints::is_endpoint_ready;
+use api_semantics::endpoints::{is_endpoint_ready, service_name};
 use hickory_proto::rr::rdata::{A, AAAA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use k8s_openapi::api::core::v1::ServiceSpec;
@@ -370,14 +370,4 @@ fn srv_records(name: &Name, targets: &[(Name, &Target)]) -> Vec<Record> {
         }
     }
     records
-}
-
-/// Returns the name of the Service that a slice belongs to.
-pub(crate) fn service_name(slice: &EndpointSlice) -> Option<&str> {
-    slice
-        .metadata
-        .labels
-        .as_ref()?
-        .get("kubernetes.io/service-name")
-        .map(String::as_str)
 }

@@ -9,7 +9,8 @@ pub fn labels_below(domain: &Name, name: &Name) -> Option<Vec<String>> {
     if !domain.zone_of(name) {
         return None;
     }
-    let count = usize::from(name.num_labels()).checked_sub(usize::from(domain.num_labels()))?;
+    // Not `num_labels`, which leaves out a first label `*`.
+    let count = name.iter().len().checked_sub(domain.iter().len())?;
     Some(
         name.iter()
             .take(count)

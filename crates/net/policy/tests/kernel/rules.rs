@@ -5,7 +5,7 @@ use std::time::Instant;
 use net_nft::Family;
 use net_policy::{GuardedNetwork, PolicyState};
 use serde_json::{Value, json};
-use testkit_network::Transport::Udp;
+use testkit_network::Transport::{Sctp, Udp};
 use testkit_network::{DEADLINE, DROPPED, OUTSIDE, PODS, exchange, exchange_datagrams, run_script};
 
 use crate::world::World;
@@ -95,6 +95,60 @@ fn ingress_is_denied_and_allowed_by_pods_ports_and_names() {
     world.sync();
     world.check("a", B, true);
     world.check(OUTSIDE, B6_OTHER, true);
+}
+
+#[test]
+fn sctp_is_denied_and_allowed_by_ports_names_and_blocks() {
+    let Some(mut world) = world() else { return };
+    for place in ["a", "b", OUTSIDE] {
+        if let Err(reason) = world.serve_sctp(place) {
+            println!("skipped: no sockets of SCTP: {reason}");
+            return;
+        }
+    }
+    let check = |world: &World, from: &str, to: &str, expect: bool| {
+        let found = world.reaches(from, to, Sctp, expect);
+        assert_eq!(found, expect, "{from} to {to}\n{}", world.list_rules());
+    };
+    for to in [B, B6] {
+        check(&world, "a", to, true);
+        check(&world, OUTSIDE, to, true);
+    }
+    world.set_policy("p", for_server(json!({})));
+    world.sync();
+    for to in [B, B6] {
+        check(&world, "a", to, false);
+        check(&world, OUTSIDE, to, false);
+    }
+    // By its number, by a range and by its name: no other port, and no other protocol.
+    for port in [
+        json!({ "port": 8080, "protocol": "SCTP" }),
+        json!({ "port": 8000, "endPort": 8080, "protocol": "SCTP" }),
+        json!({ "port": "sctp-web", "protocol": "SCTP" }),
+    ] {
+        let client = json!({ "podSelector": { "matchLabels": { "app": "client" } } });
+        let ingress = json!({ "ingress": [{ "from": [client], "ports": [port] }] });
+        world.set_policy("p", for_server(ingress));
+        world.sync();
+        for (to, other) in [(B, B_OTHER), (B6, B6_OTHER)] {
+            check(&world, "a", to, true);
+            check(&world, "a", other, false);
+            check(&world, "c", to, false);
+            world.check("a", to, false);
+            assert!(!world.reaches("a", to, Udp, false), "{port}");
+        }
+    }
+    world.delete_policy("p");
+    let blocks = json!([{ "to": [{ "ipBlock": { "cidr": "192.0.2.0/24", "except": ["192.0.2.3/32"] } }],
+        "ports": [{ "port": 8080, "protocol": "SCTP" }] }]);
+    let egress = json!({ "policyTypes": ["Egress"], "egress": blocks });
+    world.set_policy("q", with_selector("client", egress));
+    world.sync();
+    check(&world, "a", SERVER, true);
+    for to in [SERVER_EXCEPTED, SERVER6, B] {
+        check(&world, "a", to, false);
+    }
+    world.check("a", SERVER, false);
 }
 
 #[test]

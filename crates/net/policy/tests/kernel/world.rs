@@ -101,7 +101,8 @@ impl World {
             "metadata": { "namespace": "ns", "name": name, "uid": name, "labels": labels },
             "spec": { "nodeName": "n1", "containers": [{ "name": "c", "ports": [
                 { "name": "web", "containerPort": 8080 },
-                { "name": "udp-web", "containerPort": 8080, "protocol": "UDP" }] }] },
+                { "name": "udp-web", "containerPort": 8080, "protocol": "UDP" },
+                { "name": "sctp-web", "containerPort": 8080, "protocol": "SCTP" }] }] },
             "status": { "phase": "Running", "podIPs": addresses },
         }))
         .unwrap();

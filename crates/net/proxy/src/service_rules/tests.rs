@@ -3,8 +3,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::base_chains::{
-    CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, SERVICE_IPS, SERVICE_NODE_PORTS,
+    CLUSTER_IPS, HAIRPINS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, SERVICE_IPS,
+    SERVICE_NODE_PORTS,
 };
+use crate::nftables::render_nftables;
+use crate::part::Part;
 
 pub(crate) fn node() -> LocalNode {
     LocalNode {
@@ -42,10 +45,8 @@ fn plain(more: Value) -> Service {
 }
 
 fn part(service: &Service, endpoints: Value) -> Part {
-    build_service_rules(service, &[slice(endpoints)], &node())
-        .parts
-        .remove(&Family::V4)
-        .unwrap_or_default()
+    let rules = build_service_rules(service, &[slice(endpoints)], &node());
+    render_nftables(&rules, Family::V4)
 }
 
 fn rules<'a>(part: &'a Part, kind: &str) -> Vec<&'a Vec<String>> {
@@ -59,7 +60,15 @@ fn rules<'a>(part: &'a Part, kind: &str) -> Vec<&'a Vec<String>> {
 fn element<'a>(part: &'a Part, set: &'static str, key: &str) -> Option<&'a str> {
     part.elements
         .get(&(set, key.to_owned()))
-        .map(String::as_str)
+        .map(|value| value.verdict.as_str())
+}
+
+/// Returns the endpoints among which connections to an address are shared, by their number.
+fn picks(part: &Part, set: &'static str, key: &str) -> Vec<(String, String)> {
+    let value = &part.elements[&(set, key.to_owned())];
+    let all = value.dependents.iter();
+    all.map(|((map, key), endpoint)| (format!("{map} {key}"), endpoint.clone()))
+        .collect()
 }
 
 fn two() -> Value {
@@ -72,28 +81,132 @@ fn two() -> Value {
 #[test]
 fn cluster_ip_is_balanced_over_its_endpoints() {
     let part = part(&plain(json!({})), two());
-    assert!(
-        element(&part, SERVICE_IPS, "10.96.0.7 . tcp . 80")
-            .unwrap()
-            .starts_with("goto service-")
+    let key = "10.96.0.7 . tcp . 80";
+    assert_eq!(
+        element(&part, SERVICE_IPS, key),
+        Some("goto pick-cluster-2")
     );
     assert_eq!(element(&part, CLUSTER_IPS, "10.96.0.7"), Some(""));
-    let chain = rules(&part, "service-")[0];
-    assert!(
-        chain[0].contains("ip saddr != 10.244.0.0/16 jump mark-for-masquerade"),
-        "{chain:?}"
+    let pair = |number: u8, endpoint: &str| {
+        let key = format!("endpoints 10.96.0.7 . tcp . 80 . {number}");
+        (key, endpoint.to_owned())
+    };
+    let expect = [pair(0, "10.244.0.5 . 8080"), pair(1, "10.244.1.6 . 8080")];
+    assert_eq!(picks(&part, SERVICE_IPS, key), expect);
+    assert!(part.chains.is_empty());
+    // Endpoints that reach themselves need another source; those on other nodes do so there.
+    let hairpin = |ip: &str| element(&part, HAIRPINS, &format!("{ip} . {ip}"));
+    assert_eq!(
+        (hairpin("10.244.0.5"), hairpin("10.244.1.6")),
+        (Some(""), None)
     );
-    assert!(
-        chain[1].starts_with("numgen random mod 2 vmap { 0 : goto endpoint-"),
-        "{chain:?}"
+}
+
+#[test]
+fn address_with_very_many_endpoints_has_a_chain() {
+    let ports = json!([{ "port": 80, "nodePort": 30080 }]);
+    let spec = json!({ "type": "NodePort", "internalTrafficPolicy": "Local", "ports": ports });
+    for (here, there, expect) in [
+        (64, 0, ["goto pick-cluster-64", "goto pick-nodeport-64"]),
+        (1, 64, ["goto pick-cluster-1", "goto external-"]),
+        (65, 0, ["goto local-", "goto external-"]),
+    ] {
+        let entry = |n: u8| {
+            let node = if n < here { "n1" } else { "n2" };
+            json!({ "addresses": [format!("10.244.0.{n}")], "nodeName": node })
+        };
+        let endpoints: Vec<Value> = (0..here + there).map(entry).collect();
+        let part = part(&plain(spec.clone()), json!(endpoints));
+        let found = [
+            (SERVICE_IPS, "10.96.0.7 . tcp . 80"),
+            (SERVICE_NODE_PORTS, "tcp . 30080"),
+        ];
+        for ((set, key), expect) in found.into_iter().zip(expect) {
+            let found = element(&part, set, key).unwrap();
+            assert!(found.starts_with(expect), "{here} {there}: {found}");
+        }
+        let masquerades = |kind| {
+            let mut all = rules(&part, kind).into_iter().flatten();
+            all.any(|rule| rule.contains("ip saddr != 10.244.0.0/16 jump mark-for-masquerade"))
+        };
+        assert_eq!(masquerades("local-"), here > 64);
+        assert!(!masquerades("service-"));
+    }
+}
+
+#[test]
+fn port_with_very_many_addresses_has_a_chain() {
+    let entry = |n: u8| json!({ "addresses": [format!("10.244.0.{n}")], "nodeName": "n1" });
+    let endpoints: Vec<Value> = (0..64).map(entry).collect();
+    // One address is the cluster IP.
+    for (external, expect, picks) in [
+        (15, "goto pick-external-64", 1024),
+        (16, "goto external-", 0),
+        (500, "goto external-", 0),
+    ] {
+        let address = |n: usize| format!("192.0.{}.{}", n / 256, n % 256);
+        let addresses: Vec<String> = (0..external).map(address).collect();
+        let part = part(
+            &plain(json!({ "externalIPs": addresses })),
+            json!(endpoints),
+        );
+        let found = element(&part, SERVICE_IPS, "192.0.0.9 . tcp . 80").unwrap();
+        assert!(found.starts_with(expect), "{external}: {found}");
+        let elements = part.elements.values();
+        let found: usize = elements.map(|value| value.dependents.len()).sum();
+        assert_eq!(found, picks, "{external}");
+    }
+}
+
+#[test]
+fn endpoint_of_an_unknown_node_may_reach_itself() {
+    let endpoints = json!([{ "addresses": ["10.244.0.5"] }]);
+    let part = part(&plain(json!({})), endpoints);
+    assert_eq!(
+        element(&part, HAIRPINS, "10.244.0.5 . 10.244.0.5"),
+        Some("")
     );
-    let endpoints = rules(&part, "endpoint-");
-    assert_eq!(endpoints.len(), 2);
-    assert!(
-        endpoints
-            .iter()
-            .any(|rules| rules[1] == "meta l4proto tcp dnat to 10.244.0.5:8080")
-    );
+}
+
+#[test]
+fn pods_that_reach_themselves_through_another_node_are_hairpins_there() {
+    let spec = json!({ "type": "NodePort", "externalTrafficPolicy": "Local",
+        "ports": [{ "port": 80, "nodePort": 30080 }] });
+    let part = part(&plain(spec), two());
+    for ip in ["10.244.0.5", "10.244.1.6"] {
+        assert_eq!(element(&part, HAIRPINS, &format!("{ip} . {ip}")), Some(""));
+    }
+}
+
+#[test]
+fn many_endpoints_of_a_chain_are_picked_by_one_map() {
+    for (affinity, expect) in [
+        (
+            "None",
+            "meta l4proto tcp dnat ip to numgen random mod 9 map { 0 : 10.244.0.0 . 8080, ",
+        ),
+        ("ClientIP", "numgen random mod 9 vmap { 0 : goto endpoint-"),
+    ] {
+        let entry = |n: u8| json!({ "addresses": [format!("10.244.0.{n}")] });
+        let endpoints: Vec<Value> = (0..9).map(entry).collect();
+        let spec = json!({ "sessionAffinity": affinity, "type": "NodePort",
+            "externalTrafficPolicy": "Local", "ports": [{ "port": 80, "nodePort": 30080 }] });
+        let part = part(&plain(spec), json!(endpoints));
+        let last = rules(&part, "service-")[0].last().cloned().unwrap();
+        assert!(last.starts_with(expect), "{last}");
+    }
+}
+
+#[test]
+fn few_endpoints_of_a_chain_have_a_rule_each() {
+    let entry =
+        |n: u8| json!({ "addresses": [format!("10.244.0.{n}")], "conditions": { "ready": true } });
+    let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
+    for (count, expect) in [(1, 1), (8, 8), (9, 1)] {
+        let endpoints: Vec<Value> = (0..count).map(entry).collect();
+        let part = part(&plain(spec.clone()), json!(endpoints));
+        assert_eq!(rules(&part, "service-")[0].len(), expect, "{count}");
+    }
 }
 
 #[test]
@@ -184,25 +297,21 @@ fn internal_policy_does_not_confine_external_traffic() {
         ),
         two(),
     );
-    assert!(
-        element(&part, SERVICE_IPS, "10.96.0.7 . tcp . 80")
-            .unwrap()
-            .starts_with("goto local-")
-    );
-    let local = rules(&part, "local-")[0];
-    assert!(local[1].starts_with("numgen random mod 1 "), "{local:?}");
-    let external = rules(&part, "external-")[0];
-    assert!(external[1].starts_with("goto service-"), "{external:?}");
-    let service = rules(&part, "service-")[0];
+    let (address, node_port) = ("10.96.0.7 . tcp . 80", "tcp . 30080");
     assert_eq!(
-        service.len(),
-        1,
-        "only cluster addresses masquerade here: {service:?}"
+        element(&part, SERVICE_IPS, address),
+        Some("goto pick-cluster-1")
     );
-    assert!(
-        service[0].starts_with("numgen random mod 2 "),
-        "{service:?}"
+    let own = (
+        format!("endpoints {address} . 0"),
+        "10.244.0.5 . 8080".to_owned(),
     );
+    assert_eq!(picks(&part, SERVICE_IPS, address), [own]);
+    assert_eq!(
+        element(&part, SERVICE_NODE_PORTS, node_port),
+        Some("goto pick-nodeport-2")
+    );
+    assert_eq!(picks(&part, SERVICE_NODE_PORTS, node_port).len(), 2);
 }
 
 #[test]
@@ -215,13 +324,23 @@ fn node_port_connections_are_tracked_at_the_node_addresses_only() {
         "endpoints": far(),
     }))
     .unwrap();
-    let node = LocalNode {
-        node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
-        ..node()
-    };
-    let udp = build_service_rules(&service, &[Arc::new(endpoints)], &node).udp;
-    let fronts: Vec<String> = udp.keys().map(ToString::to_string).collect();
-    assert_eq!(fronts, ["10.96.0.7:53", "192.0.2.2:30053"]);
+    let slices = [Arc::new(endpoints)];
+    // The unspecified address stands for all of its family.
+    let whole = vec![net_nft::Family::V4, net_nft::Family::V6];
+    for (addresses, families, expect) in [
+        (&["192.0.2.2"][..], vec![], "192.0.2.2:30053"),
+        (&[], whole, "0.0.0.0:30053"),
+    ] {
+        let node = LocalNode {
+            node_port_addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+            node_port_families: families,
+            ..node()
+        };
+        let udp = build_service_rules(&service, &slices, &node).udp;
+        let mut fronts: Vec<String> = udp.keys().map(ToString::to_string).collect();
+        fronts.retain(|front| front != "10.96.0.7:53");
+        assert_eq!(fronts, [expect]);
+    }
 }
 
 #[test]
@@ -232,17 +351,13 @@ fn external_addresses_and_node_ports_masquerade_the_source() {
         ),
         two(),
     );
-    assert!(
-        element(&part, SERVICE_NODE_PORTS, "tcp . 30080")
-            .unwrap()
-            .starts_with("goto external-")
-    );
-    assert!(
-        element(&part, SERVICE_IPS, "192.0.2.9 . tcp . 80")
-            .unwrap()
-            .starts_with("goto external-")
-    );
-    assert_eq!(rules(&part, "external-")[0][0], "jump mark-for-masquerade");
+    for (set, key, verdict) in [
+        (SERVICE_NODE_PORTS, "tcp . 30080", "goto pick-nodeport-2"),
+        (SERVICE_IPS, "192.0.2.9 . tcp . 80", "goto pick-external-2"),
+    ] {
+        assert_eq!(element(&part, set, key), Some(verdict));
+    }
+    assert!(part.chains.is_empty());
 }
 
 #[test]
@@ -387,8 +502,8 @@ fn source_ranges_restrict_the_balancers_addresses() {
         let ingress = addresses.map(|ip| json!({ "ip": ip, "ipMode": "VIP" }));
         let status = json!({ "loadBalancer": { "ingress": ingress } });
         service.status = serde_json::from_value(status).unwrap();
-        let parts = build_service_rules(&service, &[slice(two())], &node).parts;
-        rules(&parts[&family], "firewall-")
+        let built = build_service_rules(&service, &[slice(two())], &node);
+        rules(&render_nftables(&built, family), "firewall-")
             .into_iter()
             .flatten()
             .cloned()

@@ -21,7 +21,8 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
 /// The shortest time between two renewals: a signer may issue certificates that are due at once.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(60);
-/// Interval of the checks whether the client certificate is still usable.
+/// Interval of the checks whether the client certificate is still usable, and whether a renewal was
+/// requested.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for which the client certificate may be missing or unreadable, as upstream.
 const UNREADABLE_LIMIT: Duration = Duration::from_secs(300);
@@ -56,18 +57,29 @@ fn find_loss(
     }
 }
 
-/// Renews each time that `wait` returns, at most once a minute, until `renew` returns false.
-async fn renew_repeatedly<W, R>(wait: impl Fn() -> W, renew: impl Fn() -> R)
-where
+/// Renews each time that `wait` returns, at most once a minute, and each time that `requested`
+/// returns, until `renew` returns false.
+async fn renew_repeatedly<W, Q, R>(
+    wait: impl Fn() -> W,
+    requested: impl Fn() -> Q,
+    renew: impl Fn() -> R,
+) where
     W: Future<Output = ()>,
+    Q: Future<Output = ()>,
     R: Future<Output = bool>,
 {
     loop {
-        wait().await;
+        tokio::select! {
+            () = wait() => {}
+            () = requested() => {}
+        }
         if !renew().await {
             return;
         }
-        tokio::time::sleep(SHORTEST_INTERVAL).await;
+        tokio::select! {
+            () = tokio::time::sleep(SHORTEST_INTERVAL) => {}
+            () = requested() => {}
+        }
     }
 }
 
@@ -95,8 +107,22 @@ impl Renewal {
         }
     }
 
+    /// Waits until an operator requests a renewal.
+    async fn wait_until_requested(&self) {
+        let path = self.store.due_path();
+        while !tokio::fs::try_exists(&path).await.unwrap_or(false) {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+
     async fn renew(&self) -> Result<(), CertificateError> {
+        // A request that is written from now on needs another renewal.
+        let request = self.store.find_request();
         obtain_pair(&self.client, &self.desired, &self.store).await?;
+        // The certificate is there: a failure here must not request another one.
+        if let Err(error) = self.store.clear_request(request) {
+            tracing::warn!(%error, "the request for a renewal stays, and is met again");
+        }
         tracing::info!(file = %self.store.current_path().display(), "certificate renewed");
         Ok(())
     }
@@ -182,10 +208,11 @@ pub(crate) async fn keep_client_certificate(
         store,
     };
     let wait = || renewal.wait_until_due();
+    let requested = || renewal.wait_until_requested();
     let renew = || renewal.renew_client(has_bootstrap);
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = renew_repeatedly(wait, renew) => {}
+        () = renew_repeatedly(wait, requested, renew) => {}
     }
 }
 
@@ -207,10 +234,11 @@ pub(crate) async fn keep_serving_certificate(
         store,
     };
     let wait = || renewal.wait_until_due();
+    let requested = || renewal.wait_until_requested();
     let renew = || renewal.renew_serving();
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = renew_repeatedly(wait, renew) => {}
+        () = renew_repeatedly(wait, requested, renew) => {}
     }
 }
 
@@ -265,8 +293,28 @@ mod tests {
             true
         };
         let limit = Duration::from_secs(599);
-        let end = tokio::time::timeout(limit, renew_repeatedly(async || {}, renew)).await;
-        assert!(end.is_err());
+        let end = renew_repeatedly(async || {}, std::future::pending, renew);
+        assert!(tokio::time::timeout(limit, end).await.is_err());
         assert_eq!(renewals.get(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requested_renewal_waits_for_no_other_one() {
+        let (renewals, requested) = (std::cell::Cell::new(0), std::cell::Cell::new(1));
+        let request = async || {
+            while requested.get() <= renewals.get() {
+                tokio::time::sleep(CHECK_INTERVAL).await;
+            }
+        };
+        let renew = async || {
+            renewals.set(renewals.get() + 1);
+            // Another request right after the first renewal.
+            requested.set(2);
+            true
+        };
+        let limit = Duration::from_secs(30);
+        let end = renew_repeatedly(std::future::pending, request, renew);
+        assert!(tokio::time::timeout(limit, end).await.is_err());
+        assert_eq!(renewals.get(), 2);
     }
 }

@@ -2,7 +2,7 @@
 //! is moved to the newest in one step. A reader sees the old pair or the new one.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -40,6 +40,30 @@ impl PairStore {
     /// Returns the path of the current pair.
     pub(crate) fn current_path(&self) -> PathBuf {
         self.folder.join(format!("{}-current.pem", self.name))
+    }
+
+    /// Returns the path of a file whose existence makes the certificate due.
+    ///
+    /// `ironclad certs renew` writes it on a machine that joined: after the replacement of a CA,
+    /// the certificate is valid for long, and rejected soon. A file and no signal, so that a
+    /// kubelet that is restarted meanwhile finds it.
+    pub(super) fn due_path(&self) -> PathBuf {
+        self.folder.join(format!("{}-due", self.name))
+    }
+
+    /// Returns the inode of the file of [`Self::due_path`], which differs from that of a later
+    /// request; None if there is no request.
+    pub(super) fn find_request(&self) -> Option<u64> {
+        let found = fs::metadata(self.due_path()).ok()?;
+        Some(found.ino())
+    }
+
+    /// Removes the file of [`Self::due_path`] if it is still that request.
+    pub(super) fn clear_request(&self, request: Option<u64>) -> Result<(), CertificateError> {
+        if request.is_none() || self.find_request() != request {
+            return Ok(());
+        }
+        remove_file(&self.due_path())
     }
 
     /// Returns the path of the key of a request that is not signed yet.
@@ -171,6 +195,24 @@ mod tests {
         }
         let link = fs::read_link(store.current_path()).unwrap();
         assert_eq!(link, Path::new("kubelet-client-2026-01-01-00-00-01.pem"));
+    }
+
+    #[test]
+    fn request_of_a_later_renewal_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PairStore::new(dir.path(), "kubelet-client");
+        assert_eq!(store.find_request(), None);
+        store.clear_request(None).unwrap();
+        write_private(&store.due_path(), b"").unwrap();
+        store.clear_request(None).unwrap();
+        let first = store.find_request();
+        assert!(first.is_some());
+        // Written during the renewal.
+        write_private(&store.due_path(), b"").unwrap();
+        store.clear_request(first).unwrap();
+        assert!(store.due_path().exists());
+        store.clear_request(store.find_request()).unwrap();
+        assert!(!store.due_path().exists());
     }
 
     #[test]

@@ -2,11 +2,16 @@
 
 use crate::pod::spec;
 use api_meta::Quantity;
-use api_semantics::resources::{Options, is_limited, pod_limits, pod_requests};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use api_semantics::resources::{
+    Options, ResourceList, count, is_limited, pod_limits, pod_requests,
+};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
 
-const PERIOD: i64 = 100_000;
+/// Period of quotas in microseconds.
+pub(crate) const PERIOD: i64 = 100_000;
+/// Resources that a pod shares with its containers.
+const COMPUTE: [&str; 2] = ["cpu", "memory"];
 const MIN_QUOTA: i64 = 1_000;
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
@@ -29,8 +34,7 @@ pub(crate) fn compute_cpu_quota(millis: i64) -> i64 {
     }
 }
 
-fn read_amount(container: &Container, limits: bool, name: &str) -> Option<Quantity> {
-    let resources = container.resources.as_ref()?;
+fn read_amount(resources: &ResourceRequirements, limits: bool, name: &str) -> Option<Quantity> {
     let map = if limits {
         resources.limits.as_ref()
     } else {
@@ -39,29 +43,49 @@ fn read_amount(container: &Container, limits: bool, name: &str) -> Option<Quanti
     map?.get(name).and_then(|q| spec::parse_quantity(&q.0))
 }
 
+/// Returns a request as components count it, 0 if there is none.
+pub(crate) fn read_request_of(resources: &ResourceRequirements, name: &str) -> i64 {
+    read_amount(resources, false, name).map_or(0, |amount| count(name, amount))
+}
+
+/// Returns a limit as components count it, 0 if there is none.
+pub(crate) fn read_limit_of(resources: &ResourceRequirements, name: &str) -> i64 {
+    read_amount(resources, true, name).map_or(0, |amount| count(name, amount))
+}
+
 /// Returns the cpu request in millis, or else the limit.
-pub(crate) fn read_cpu_request(container: &Container) -> i64 {
-    read_amount(container, false, "cpu")
-        .or_else(|| read_amount(container, true, "cpu"))
+pub(crate) fn read_cpu_request(resources: &ResourceRequirements) -> i64 {
+    read_amount(resources, false, "cpu")
+        .or_else(|| read_amount(resources, true, "cpu"))
         .map_or(0, |q| q.milli_value())
 }
 
-pub(crate) fn read_cpu_limit(container: &Container) -> i64 {
-    read_amount(container, true, "cpu").map_or(0, |q| q.milli_value())
-}
-
-pub(crate) fn read_memory_limit(container: &Container) -> i64 {
-    read_amount(container, true, "memory").map_or(0, |q| q.value())
-}
-
 fn read_memory_request(container: &Container) -> i64 {
-    read_amount(container, false, "memory")
-        .or_else(|| read_amount(container, true, "memory"))
+    let resources = container.resources.as_ref();
+    resources
+        .and_then(|r| read_amount(r, false, "memory").or_else(|| read_amount(r, true, "memory")))
         .map_or(0, |q| q.value())
 }
 
 pub(crate) fn read_limit(container: &Container, name: &str) -> Option<i64> {
-    read_amount(container, true, name).map(|q| q.value())
+    read_amount(container.resources.as_ref()?, true, name).map(|q| q.value())
+}
+
+/// Returns the resources that a container runs with: a limit of cpu or memory that it lacks is that
+/// of the whole pod, as upstream. Programs that read the limits of their cgroup find one.
+pub(crate) fn compute_effective_resources(
+    pod: &Pod,
+    container: &Container,
+) -> ResourceRequirements {
+    let mut own = container.resources.clone().unwrap_or_default();
+    let of_pod = spec::read_spec(pod).resources.as_ref();
+    for (name, limit) in of_pod.and_then(|r| r.limits.as_ref()).into_iter().flatten() {
+        if COMPUTE.contains(&name.as_str()) && read_limit_of(&own, name) == 0 {
+            let limits = own.limits.get_or_insert_default();
+            limits.insert(name.clone(), limit.clone());
+        }
+    }
+    own
 }
 
 /// Returns a container's cgroup settings.
@@ -71,11 +95,12 @@ pub(crate) fn build_container_resources(
     capacity: i64,
     least_score: i64,
 ) -> LinuxContainerResources {
+    let effective = compute_effective_resources(pod, container);
     LinuxContainerResources {
         cpu_period: PERIOD,
-        cpu_quota: compute_cpu_quota(read_cpu_limit(container)),
-        cpu_shares: compute_cpu_shares(read_cpu_request(container)),
-        memory_limit_in_bytes: read_memory_limit(container),
+        cpu_quota: compute_cpu_quota(read_limit_of(&effective, "cpu")),
+        cpu_shares: compute_cpu_shares(read_cpu_request(&effective)),
+        memory_limit_in_bytes: read_limit_of(&effective, "memory"),
         // A kubelet without CAP_SYS_RESOURCE cannot lower the score below its own, and runc would
         // fail.
         oom_score_adj: compute_oom_score(pod, container, capacity).max(least_score),
@@ -108,12 +133,58 @@ fn is_node_critical(pod: &Pod) -> bool {
     critical && spec.priority_class_name.as_deref() == Some("system-node-critical")
 }
 
+/// A setting of a pod's cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodSetting {
+    /// Limit in bytes.
+    Memory(i64),
+    /// Microseconds of CPU in each period.
+    Quota(i64),
+    Shares(i64),
+}
+
 /// Cgroup settings of a pod: shares, quota, memory limit (0 for none).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodResources {
     pub(crate) shares: i64,
     pub(crate) quota: i64,
     pub(crate) memory: i64,
+}
+
+impl PodResources {
+    /// Returns the settings with one of them changed.
+    pub(crate) fn with(mut self, setting: PodSetting) -> Self {
+        match setting {
+            PodSetting::Memory(limit) => self.memory = limit,
+            PodSetting::Quota(quota) => self.quota = quota,
+            PodSetting::Shares(shares) => self.shares = shares,
+        }
+        self
+    }
+
+    /// Returns the settings without those of an overhead. What is not set stays so.
+    pub(crate) fn without(self, overhead: Self) -> Self {
+        let subtract = |own: i64, other: i64| if own == 0 { 0 } else { (own - other).max(0) };
+        PodResources {
+            shares: subtract(self.shares, overhead.shares),
+            quota: subtract(self.quota, overhead.quota),
+            memory: subtract(self.memory, overhead.memory),
+        }
+    }
+}
+
+/// Returns the settings that a pod's overhead stands for.
+pub(crate) fn compute_overhead_resources(pod: &Pod) -> PodResources {
+    let Some(overhead) = &spec::read_spec(pod).overhead else {
+        return PodResources::default();
+    };
+    let overhead = ResourceList::new(Some(overhead));
+    let cpu = overhead.count("cpu");
+    PodResources {
+        shares: if cpu == 0 { 0 } else { compute_cpu_shares(cpu) },
+        quota: compute_cpu_quota(cpu),
+        memory: overhead.count("memory"),
+    }
 }
 
 /// Returns the settings of a pod's cgroup.
@@ -231,6 +302,35 @@ mod tests {
         let guaranteed = pod(json!({"containers": [{"name": "c", "resources": resources}]}));
         let container = spec::app_containers(&guaranteed).next().unwrap();
         assert_eq!(compute_oom_score(&guaranteed, container, 1000), -997);
+    }
+
+    #[test]
+    fn container_without_a_limit_has_that_of_its_pod() {
+        let of_pod = json!({"limits": {"cpu": "2", "memory": "64", "hugepages-2Mi": "2Mi"}});
+        for (own, quota, memory, shares) in [
+            (json!({}), 200_000, 64, 2048),
+            (json!({"limits": {"cpu": "500m"}}), 50_000, 64, 512),
+            (
+                json!({"limits": {"memory": "32"}, "requests": {"cpu": "1"}}),
+                200_000,
+                32,
+                1024,
+            ),
+        ] {
+            let pod = pod(json!({"resources": of_pod,
+                "containers": [{"name": "c", "resources": own}]}));
+            let container = spec::app_containers(&pod).next().unwrap();
+            let settings = build_container_resources(&pod, container, 1000, 0);
+            assert_eq!(
+                (
+                    settings.cpu_quota,
+                    settings.memory_limit_in_bytes,
+                    settings.cpu_shares
+                ),
+                (quota, memory, shares),
+                "{own}"
+            );
+        }
     }
 
     #[test]

@@ -319,33 +319,39 @@ mod tests {
     use serde_json::{Value, json};
 
     fn context(security: Value, default: bool) -> LinuxContainerSecurityContext {
-        let pod: Pod = serde_json::from_value(json!({"spec": {"hostUsers": false,
+        context_of("containers", security, default)
+    }
+
+    /// Builds the context of the container of one of the three lists.
+    fn context_of(list: &str, security: Value, default: bool) -> LinuxContainerSecurityContext {
+        let pod = pod_of(json!({"hostUsers": false,
             "securityContext": {"seLinuxOptions": {"level": "s0:c1"}},
-            "containers": [{"name": "c", "securityContext": security}]}}))
-        .unwrap();
-        let container = spec::app_containers(&pod).next().unwrap();
+            "containers": [], list: [{"name": "c", "securityContext": security}]}));
+        let (_, container) = spec::find_container(&pod, "c").unwrap();
         let node = Seccomp {
             profiles: Path::new("/profiles"),
             default,
         };
-        build_security_context(&pod, container, &ImageUser::default(), None, node, &[]).unwrap()
+        build_security_context(&pod, &container, &ImageUser::default(), None, node, &[]).unwrap()
     }
 
     #[test]
     fn proc_is_masked_unless_the_container_is_privileged() {
+        let lists = ["initContainers", "containers", "ephemeralContainers"];
         for (security, masked) in [
             (json!({}), true),
             (json!({"procMount": "Unmasked"}), true),
             (json!({"privileged": true}), false),
             (json!({"privileged": true, "procMount": "Unmasked"}), false),
         ] {
-            let made = context(security.clone(), false);
-            assert_eq!(!made.masked_paths.is_empty(), masked, "{security}");
-            assert_eq!(
-                made.readonly_paths.iter().any(|p| p == "/proc/sys"),
-                masked,
-                "{security}"
-            );
+            for list in lists {
+                let made = context_of(list, security.clone(), false);
+                let found = (
+                    !made.masked_paths.is_empty(),
+                    made.readonly_paths.iter().any(|p| p == "/proc/sys"),
+                );
+                assert_eq!(found, (masked, masked), "{list} {security}");
+            }
         }
     }
 

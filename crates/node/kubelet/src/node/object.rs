@@ -17,6 +17,11 @@ use std::collections::BTreeMap;
 /// Maximum number of images in the status.
 const MAX_IMAGES: usize = 50;
 
+/// Features of the kubelet that API servers require for changes of a pod (KEP-5328), in order.
+const DECLARED_FEATURES: [&str; 2] = [
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+];
 /// State that changes between two status updates.
 pub(crate) struct NodeObservation<'a> {
     pub(crate) machine: &'a Machine,
@@ -84,6 +89,7 @@ pub(crate) fn build_status(
         capacity: Some(to_api_quantities(&context.capacity)),
         // The node lifecycle controller reads the heartbeat of these conditions besides the Lease.
         conditions: Some(build_conditions(observation, before)),
+        declared_features: Some(DECLARED_FEATURES.map(str::to_owned).to_vec()),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint {
                 port: i32::from(observation.port),

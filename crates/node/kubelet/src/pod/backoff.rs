@@ -13,8 +13,10 @@ const PANIC_DELAY: Nanos = 10 * SECOND;
 const START_DELAY: Nanos = 10 * SECOND;
 /// Delay after a failed pull. The pull itself waits longer; the next start reports that.
 const PULL_DELAY: Nanos = 2 * SECOND;
-/// Delay after a failed resize.
+/// Delay after a failed resize, and after a failed write of an allocation.
 pub(crate) const RESIZE_DELAY: Nanos = 10 * SECOND;
+/// Delay before a deferred resize is decided again. Mostly a pod that ends or shrinks comes first.
+pub(crate) const RESIZE_RETRY: Nanos = 180 * SECOND;
 /// Delay after a failed call of the runtime that lists or stops something.
 pub(crate) const RUNTIME_DELAY: Nanos = SECOND;
 /// Set-up of volumes: 1 s, doubled up to 128 s.

@@ -3,6 +3,7 @@
 use super::Nanos;
 use super::backoff::{Retry, StartBackoff};
 use super::lifecycle::PodLifecycle;
+use super::resize::{AppliedResources, PendingResize, ResizeProgress};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reason and message of a container's waiting state.
@@ -49,6 +50,8 @@ pub(crate) enum Work {
     Sandbox,
     /// Preparation or release of the devices of claims.
     Devices,
+    /// Change of resources in cgroups.
+    Resize,
     /// Start or stop of a container.
     Container(String),
 }
@@ -69,8 +72,11 @@ pub(crate) struct Memory {
     pub(crate) devices_released: bool,
     pub(crate) release_retry: Retry,
     pub(crate) lifecycle: PodLifecycle,
-    /// Reason why a resize is infeasible on this node.
-    pub(crate) infeasible: Option<String>,
+    /// A resize that the node has not allocated.
+    pub(crate) pending_resize: Option<PendingResize>,
+    /// A resize that is allocated and not yet applied.
+    pub(crate) resize_progress: Option<ResizeProgress>,
+    pub(crate) applied: AppliedResources,
 }
 
 impl Memory {
@@ -109,6 +115,8 @@ impl Memory {
                 self.release_retry.record_panic(now);
             }
             Work::Container(name) => self.entry(name).backoff.record_panic(now),
+            // The worker has the time of the next try.
+            Work::Resize => {}
         }
         self.busy.remove(work);
     }

@@ -1,5 +1,6 @@
 //! The state that a pod worker decides on: desired, observed, and what it remembers.
 
+use super::allocation::Allocation;
 use super::memory::{ContainerMemory, Memory};
 use super::spec;
 use super::view::{CriContainer, CriState, Observed};
@@ -11,8 +12,10 @@ use std::sync::Arc;
 /// The state of one pod.
 #[derive(Debug)]
 pub(crate) struct PodState {
-    /// The desired state.
+    /// The desired state, with the resources that the node has allocated.
     pub(crate) pod: Arc<Pod>,
+    /// The desired state, with resources that the node may not have allocated.
+    pub(crate) desired: Arc<Pod>,
     pub(crate) uid: String,
     /// The pod comes from a manifest on this node.
     pub(crate) is_static: bool,
@@ -26,6 +29,7 @@ impl PodState {
     pub(crate) fn new(pod: Arc<Pod>, is_static: bool, now: Nanos) -> Self {
         PodState {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
+            desired: pod.clone(),
             pod,
             is_static,
             first_seen: now,
@@ -41,6 +45,18 @@ impl PodState {
             memory: &self.memory,
             now,
         }
+    }
+
+    /// Takes over a changed pod, with the resources that are allocated; returns the one before.
+    pub(crate) fn set_desired(&mut self, desired: Arc<Pod>) -> Arc<Pod> {
+        let allocated = Allocation::of_pod(&self.pod).apply_to(&desired);
+        self.desired = desired;
+        std::mem::replace(&mut self.pod, allocated)
+    }
+
+    /// Returns whether the pod desires other resources than are allocated.
+    pub(crate) fn is_resized(&self) -> bool {
+        Allocation::of_pod(&self.desired) != Allocation::of_pod(&self.pod)
     }
 
     /// Returns the addresses of the pod, those of its node if it uses the host's network.

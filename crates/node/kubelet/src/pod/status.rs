@@ -3,6 +3,7 @@
 use super::lifecycle::TerminationCause;
 use super::phase::{compute_phase, is_initialized};
 use super::plan::{is_replaced, is_started, restart_time};
+use super::resource_status::{report_resources, set_pod_resources};
 use super::spec::{self, Role};
 use super::status_conditions::compute_conditions;
 use super::view::{CriContainer, CriState};
@@ -10,8 +11,7 @@ use crate::pod::facts::Facts;
 use crate::pod::status_context::{StatusContext, to_api_time};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, HostIP, PodIP, PodStatus, ResourceRequirements,
-    VolumeMountStatus,
+    ContainerStateWaiting, ContainerStatus, HostIP, PodIP, PodStatus, VolumeMountStatus,
 };
 
 /// Computes the status.
@@ -32,7 +32,7 @@ pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> Po
         .collect();
     let conditions = compute_conditions(facts, context, phase, &init, &apps);
     let some = |list: Vec<ContainerStatus>| (!list.is_empty()).then_some(list);
-    PodStatus {
+    let mut status = PodStatus {
         conditions: Some(conditions),
         container_statuses: some(apps),
         init_container_statuses: some(init),
@@ -67,7 +67,10 @@ pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> Po
             .clone()
             .or_else(|| to_api_time(context.first_seen)),
         ..PodStatus::default()
-    }
+    };
+    let applied = facts.memory.applied.pod.as_ref();
+    set_pod_resources(&mut status, pod, phase == "Running", applied);
+    status
 }
 
 /// Returns the reason and the message of the pod's termination, if it has them.
@@ -147,7 +150,9 @@ fn compute_container_status(
             .as_ref()
             .and_then(|r| r.requests.clone())
             .filter(|r| !r.is_empty()),
-        resources: running.then(|| report_resources(container)).flatten(),
+        resources: running
+            .then(|| report_resources(container, facts.memory.applied.containers.get(name)))
+            .flatten(),
         volume_mounts: report_volume_mounts(container, latest),
         ..ContainerStatus::default()
     }
@@ -166,13 +171,6 @@ fn find_last_exit<'a>(facts: Facts<'a>, name: &str, waits: bool) -> Option<&'a C
 
 fn format_container_id(context: StatusContext<'_>, id: &str) -> String {
     format!("{}://{id}", context.runtime)
-}
-
-fn report_resources(container: &Container) -> Option<ResourceRequirements> {
-    container.resources.as_ref().map(|r| ResourceRequirements {
-        claims: None,
-        ..r.clone()
-    })
 }
 
 fn report_volume_mounts(

@@ -1,14 +1,18 @@
 //! The five standard conditions of a pod.
 
 use super::lifecycle::TerminationCause;
+use super::memory::Memory;
 use super::phase::find_incomplete_init_containers;
+use super::resize::DEFERRED;
 use super::spec::{self, Role};
 use crate::pod::facts::Facts;
 use crate::pod::status_context::{StatusContext, to_api_time};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
-/// Present only while a resize waits.
-pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
+const RESIZE_PENDING: &str = "PodResizePending";
+const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+/// Conditions that a pod has only during a resize.
+pub(crate) const RESIZE_CONDITIONS: [&str; 2] = [RESIZE_PENDING, RESIZE_IN_PROGRESS];
 
 /// A condition without its times.
 struct ConditionValue {
@@ -16,6 +20,8 @@ struct ConditionValue {
     holds: bool,
     reason: Option<&'static str>,
     message: Option<String>,
+    /// Generation that it is about, if that is not the present one.
+    generation: Option<i64>,
 }
 
 impl ConditionValue {
@@ -28,6 +34,7 @@ impl ConditionValue {
             holds,
             reason,
             message,
+            generation: None,
         }
     }
 }
@@ -72,15 +79,32 @@ pub(crate) fn compute_conditions(
     // Normally written by the scheduler; for static pods without a scheduler the kubelet adds it.
     all.push(ConditionValue::new("PodScheduled", None));
     all.extend(compute_disruption(facts));
-    all.extend(facts.memory.infeasible.as_ref().map(|why| ConditionValue {
-        kind: RESIZE_PENDING,
-        holds: true,
-        reason: Some("Infeasible"),
-        message: Some(why.clone()),
-    }));
+    if !api_semantics::pods::is_terminal_phase(phase) {
+        all.extend(compute_resize(facts.memory));
+    }
     all.into_iter()
         .map(|v| add_times(facts, context, v))
         .collect()
+}
+
+fn compute_resize(memory: &Memory) -> impl Iterator<Item = ConditionValue> {
+    let pending = memory.pending_resize.as_ref();
+    let pending = pending.map(|resize| ConditionValue {
+        kind: RESIZE_PENDING,
+        holds: true,
+        reason: Some(DEFERRED),
+        message: Some(resize.message.clone()),
+        generation: resize.generation,
+    });
+    let progress = memory.resize_progress.as_ref();
+    let progress = progress.map(|resize| ConditionValue {
+        kind: RESIZE_IN_PROGRESS,
+        holds: true,
+        reason: resize.error.as_ref().map(|_| "Error"),
+        message: resize.error.clone(),
+        generation: resize.generation,
+    });
+    pending.into_iter().chain(progress)
 }
 
 fn compute_disruption(facts: Facts<'_>) -> Option<ConditionValue> {
@@ -93,6 +117,7 @@ fn compute_disruption(facts: Facts<'_>) -> Option<ConditionValue> {
                 holds: true,
                 reason: Some("TerminationByKubelet"),
                 message: Some(message.clone()),
+                generation: None,
             })
         }
         _ => None,
@@ -186,6 +211,6 @@ fn add_times(
         message: verdict.message,
         last_transition_time: same.or_else(|| to_api_time(facts.now)),
         last_probe_time: None,
-        observed_generation: facts.pod.metadata.generation,
+        observed_generation: verdict.generation.or(facts.pod.metadata.generation),
     }
 }

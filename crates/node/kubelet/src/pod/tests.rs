@@ -13,6 +13,7 @@ use super::backoff::{SANDBOX, VOLUMES};
 use super::lifecycle::{Deletion, PodLifecycle, Termination, TerminationCause};
 use super::memory::{Memory, StopRequest, WaitingReason, Work};
 use super::plan::compute_actions;
+use super::resize::{PendingResize, ResizeProgress};
 use super::status::compute_status;
 use super::view::{CriContainer, CriState, Observed, Sandbox};
 use super::{Nanos, SECOND};

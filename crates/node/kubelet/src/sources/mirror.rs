@@ -218,6 +218,7 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata})).unwrap()
         };
         let running = |name: &str, is_static: bool| PodSnapshot {
+            resize: None,
             pod: Arc::new(pod(name, HASH, "h")),
             status: Arc::default(),
             observed: Arc::default(),

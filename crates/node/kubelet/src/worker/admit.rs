@@ -17,6 +17,17 @@ use std::sync::Arc;
 /// Returns why the pod can't run here; None if it is admitted.
 pub(crate) fn admit_pod(kubelet: &KubeletContext, pod: &Pod) -> Option<Rejection> {
     // Only the first reason is reported, so the order of the checks is part of the behaviour.
+    if let Some(rejection) = check_node_support(kubelet, pod) {
+        return Some(rejection);
+    }
+    let others = kubelet
+        .workers
+        .active_besides(pod.metadata.uid.as_deref().unwrap_or_default());
+    check_fit(pod, &others, &kubelet.allocatable)
+}
+
+/// Checks that the node supports what the pod's spec requires, whatever runs beside it.
+pub(crate) fn check_node_support(kubelet: &KubeletContext, pod: &Pod) -> Option<Rejection> {
     if let Some(name) = security::forbidden_sysctl(pod, &kubelet.settings.unsafe_sysctls) {
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
         return Some(Rejection {
@@ -35,13 +46,7 @@ pub(crate) fn admit_pod(kubelet: &KubeletContext, pod: &Pod) -> Option<Rejection
             message,
         });
     }
-    if let Some(rejection) = features::check_features(pod, &kubelet.features.read()) {
-        return Some(rejection);
-    }
-    let others = kubelet
-        .workers
-        .active_besides(pod.metadata.uid.as_deref().unwrap_or_default());
-    check_fit(pod, &others, &kubelet.allocatable)
+    features::check_features(pod, &kubelet.features.read())
 }
 
 /// Checks that a pod fits beside the others: number of pods, host ports, resources.
@@ -54,7 +59,13 @@ fn check_fit(
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     // The pod itself is not among the others yet.
     if count >= pods {
-        return Some(reject_out_of("pods", 1, count, pods));
+        let shortage = Shortage {
+            name: "pods".to_owned(),
+            requested: 1,
+            used: count,
+            capacity: pods,
+        };
+        return Some(shortage.reject_pod());
     }
     if ports::has_conflict(pod, others) {
         return Some(Rejection {
@@ -62,16 +73,52 @@ fn check_fit(
             message: ports::MESSAGE.into(),
         });
     }
-    // Pods on the node keep what they have until a resize is done.
-    let with_resizes = Options {
-        use_status: true,
-        use_pod_status: true,
-        ..Options::default()
-    };
-    let others: Vec<_> = others
-        .iter()
-        .map(|other| pod_requests(other, &with_resizes))
-        .collect();
+    let mut used = UsedResources::default();
+    others.iter().for_each(|other| used.add(other));
+    find_shortage(pod, &used, allocatable).map(|shortage| shortage.reject_pod())
+}
+
+/// Amounts that pods on the node have, by the resource's name: sums, so that a decision about many
+/// pods reads each of them once.
+#[derive(Debug, Default)]
+pub(super) struct UsedResources(BTreeMap<String, i128>);
+
+impl UsedResources {
+    /// Adds a pod.
+    pub(super) fn add(&mut self, pod: &Pod) {
+        self.sum(pod, 1);
+    }
+
+    /// Removes a pod that was added.
+    pub(super) fn remove(&mut self, pod: &Pod) {
+        self.sum(pod, -1);
+    }
+
+    fn sum(&mut self, pod: &Pod, sign: i128) {
+        // Pods on the node keep what they have until a resize is done.
+        let with_resizes = Options {
+            use_status: true,
+            use_pod_status: true,
+            ..Options::default()
+        };
+        for (name, amount) in pod_requests(pod, &with_resizes).iter() {
+            let sum = self.0.entry(name.to_owned()).or_default();
+            *sum += sign * i128::from(resources::count(name, amount));
+        }
+    }
+
+    fn count(&self, name: &str) -> i64 {
+        let sum = self.0.get(name).copied().unwrap_or_default();
+        i64::try_from(sum).unwrap_or(i64::MAX)
+    }
+}
+
+/// Finds the resource of which a pod requests more than the others leave.
+pub(super) fn find_shortage(
+    pod: &Pod,
+    used: &UsedResources,
+    allocatable: &BTreeMap<String, Quantity>,
+) -> Option<Shortage> {
     let requests = pod_requests(pod, &Options::default());
     let mut requests: Vec<_> = requests
         .iter()
@@ -81,14 +128,20 @@ fn check_fit(
     // same.
     requests.sort_unstable_by_key(|(name, _)| *name);
     requests.into_iter().find_map(|(name, requested)| {
-        let requested = resources::count(name, requested);
-        let capacity = allocatable
-            .get(name)
-            .map_or(0, |q| resources::count(name, *q));
-        let used: i64 = others.iter().map(|other| other.count(name)).sum();
+        let shortage = Shortage {
+            name: name.to_owned(),
+            requested: resources::count(name, requested),
+            used: used.count(name),
+            capacity: allocatable
+                .get(name)
+                .map_or(0, |q| resources::count(name, *q)),
+        };
         // A pod that requests nothing of a resource fits even on a node that is over-committed.
-        (requested > 0 && requested.saturating_add(used) > capacity)
-            .then(|| reject_out_of(name, requested, used, capacity))
+        let Shortage {
+            requested, used, ..
+        } = shortage;
+        let is_short = requested > 0 && requested.saturating_add(used) > shortage.capacity;
+        is_short.then_some(shortage)
     })
 }
 
@@ -99,13 +152,24 @@ fn is_counted(allocatable: &BTreeMap<String, Quantity>, name: &str) -> bool {
     native || allocatable.contains_key(name)
 }
 
-fn reject_out_of(name: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
-    let message = format!(
-        "Pod was rejected: Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
-    );
-    Rejection {
-        reason: format!("OutOf{name}"),
-        message,
+/// A resource of which the node has too little.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+)]
+pub(super) struct Shortage {
+    name: String,
+    requested: i64,
+    used: i64,
+    capacity: i64,
+}
+
+impl Shortage {
+    fn reject_pod(&self) -> Rejection {
+        Rejection {
+            reason: format!("OutOf{}", self.name),
+            message: format!("Pod was rejected: {self}"),
+        }
     }
 }
 

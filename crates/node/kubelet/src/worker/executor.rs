@@ -7,16 +7,19 @@ use super::start::Start;
 use super::stop::{StopContainer, remaining_grace};
 use crate::context::{KubeletContext, now};
 use crate::cri_config::fields::Addresses;
+use crate::cri_config::resources::compute_effective_resources;
 use crate::cri_config::sandbox;
 use crate::pod::memory::Work;
+use crate::pod::resize::AppliedPod;
+use crate::pod::resize_plan::ResizeOutcome;
 use crate::pod::spec;
 use crate::pod::state::PodState;
 use crate::pod::view::{CriContainer, Sandbox};
 use crate::volumes::{Tokens, Volumes, prepare_volumes};
+use crate::worker::resize_job::ResizeJob;
 use crate::worker::runtime_handler::read_runtime_handler;
 use base_task::CancellationToken;
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use node_runtime::v1::LinuxContainerResources;
+use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +35,7 @@ pub(crate) struct Executor {
     /// The work of each running job, to find it again if the job panics.
     running_work: HashMap<task::Id, Work>,
     /// Cancelled when termination begins: aborts starts that still wait for an image pull or a
-    /// hook.
+    /// hook, and a resize that waits for the runtime.
     abort_starts: CancellationToken,
     /// The volumes that are set up.
     pub(super) volumes: Volumes,
@@ -46,15 +49,6 @@ pub(crate) struct JobPanic {
     /// None if other jobs need not wait for this one.
     pub(crate) work: Option<Work>,
     pub(crate) error: JoinError,
-}
-
-/// The in-place resize of a running container.
-pub(crate) struct ResizeContainer {
-    pub(crate) name: String,
-    pub(crate) id: String,
-    pub(crate) settings: LinuxContainerResources,
-    /// The resources of the spec that `settings` are made from.
-    pub(crate) resources: ResourceRequirements,
 }
 
 impl Executor {
@@ -108,7 +102,7 @@ impl Executor {
         self.running_work.insert(id, work);
     }
 
-    /// Aborts starts that wait for an image pull or a hook.
+    /// Aborts starts that wait for an image pull or a hook, and resizes.
     pub(crate) fn abort_starts(&self) {
         self.abort_starts.cancel();
     }
@@ -179,6 +173,8 @@ impl Executor {
 
     pub(crate) fn create_sandbox(&mut self, state: &mut PodState, attempt: u32) {
         let (kubelet, pod) = (self.kubelet.clone(), state.pod.clone());
+        // The cgroup is made together with the sandbox.
+        state.memory.applied.pod = Some(AppliedPod::of_pod(&pod));
         self.begin_work(state, Work::Sandbox, async move {
             JobResult::SandboxCreated(run_sandbox(&kubelet, &pod, attempt).await)
         });
@@ -221,7 +217,7 @@ impl Executor {
             is_static: state.is_static,
         };
         let resources = spec::find_container(&state.pod, &name)
-            .and_then(|(_, c)| c.resources)
+            .map(|(_, container)| compute_effective_resources(&state.pod, &container))
             .unwrap_or_default();
         self.begin_work(state, Work::Container(name.clone()), async move {
             JobResult::ContainerStart {
@@ -277,25 +273,23 @@ impl Executor {
         });
     }
 
-    pub(crate) fn resize_container(&mut self, pod: Arc<Pod>, resize: ResizeContainer) {
+    /// Applies a resize.
+    pub(crate) fn resize_pod(&mut self, state: &mut PodState, job: ResizeJob) {
         let kubelet = self.kubelet.clone();
-        let ResizeContainer {
-            name,
-            id,
-            settings,
-            resources,
-        } = resize;
-        self.jobs.spawn(async move {
-            if let Err(e) = base_task::blocking(|| kubelet.cgroups.ensure_pod_cgroup(&pod)) {
-                tracing::warn!(pod = spec::full_name(&pod), error = %e, "the pod's cgroup can't be changed");
-            }
-            let result = kubelet.runtime.update_resources(&id, settings).await;
-            if let Err(e) = &result {
-                tracing::warn!(container = name, error = %e, "container can't be resized; trying again");
-            }
-            JobResult::Resize {
-                name,
-                resources: result.is_ok().then_some(resources),
+        self.begin_resize(state, async move { job.run(&kubelet).await });
+    }
+
+    /// Starts a resize that ends without a result when the pod terminates.
+    pub(super) fn begin_resize(
+        &mut self,
+        state: &mut PodState,
+        resize: impl Future<Output = ResizeOutcome> + Send + 'static,
+    ) {
+        let abort = self.abort_starts.clone();
+        self.begin_work(state, Work::Resize, async move {
+            tokio::select! {
+                () = abort.cancelled() => JobResult::Resize(None),
+                outcome = resize => JobResult::Resize(Some(outcome)),
             }
         });
     }

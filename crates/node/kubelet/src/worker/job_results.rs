@@ -4,7 +4,7 @@ use super::executor::JobPanic;
 use super::messages::{JobResult, StartError};
 use super::pod_worker::PodWorker;
 use crate::context::{build_reference, now};
-use crate::pod::backoff::{FailedStep, RUNTIME_DELAY, SANDBOX, VOLUMES};
+use crate::pod::backoff::{FailedStep, RESIZE_DELAY, RUNTIME_DELAY, SANDBOX, VOLUMES};
 use crate::pod::memory::Work;
 use crate::pod::spec;
 use crate::pod::view::{CriContainer, CriState, Sandbox};
@@ -19,6 +19,9 @@ impl PodWorker {
                 tracing::error!(pod = spec::full_name(&self.state.pod), ?work, %error, "a pod's job panicked");
                 if let Some(work) = &work {
                     self.state.memory.record_panic(work, now());
+                }
+                if work == Some(Work::Resize) {
+                    self.resizes.again = Some(now() + RESIZE_DELAY);
                 }
                 work.is_some()
             }
@@ -73,7 +76,7 @@ impl PodWorker {
                 }
                 return true;
             }
-            JobResult::Resize { name, resources } => self.apply_resize(name, resources),
+            JobResult::Resize(outcome) => self.apply_resize(outcome),
             JobResult::Other => return true,
         }
         false
@@ -156,6 +159,8 @@ impl PodWorker {
             Ok(sandbox) => {
                 self.state.observed.put_sandbox(sandbox);
                 self.state.memory.sandbox_retry.record_success();
+                // The pod may have been resized meanwhile.
+                self.sync_resources();
                 false
             }
             Err(why) => {
@@ -189,7 +194,9 @@ impl PodWorker {
         (memory.hooked, memory.started, memory.ready) = (true, None, None);
         (memory.waiting, memory.kill, memory.replaced) = (None, None, None);
         memory.backoff.record_success();
-        self.resizes.record(name.clone(), resources);
+        let applied = &mut self.state.memory.applied;
+        applied.containers.insert(name.clone(), resources);
+        applied.unsettled.remove(&name);
         self.state.observed.record(container);
         for old in self.state.drop_old_containers(&name) {
             self.executor.remove_container(&self.state.pod, old);

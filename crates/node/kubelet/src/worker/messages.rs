@@ -2,6 +2,7 @@
 
 use crate::pod::backoff::FailedStep;
 use crate::pod::memory::WaitingReason;
+use crate::pod::resize_plan::ResizeOutcome;
 use crate::pod::view::{CriContainer, Sandbox};
 use crate::volumes::Volumes;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
@@ -59,11 +60,8 @@ pub(crate) enum JobResult {
         /// False if the runtime failed; the container may still run.
         stopped: bool,
     },
-    /// Resources that a container has now; None if the runtime failed.
-    Resize {
-        name: String,
-        resources: Option<ResourceRequirements>,
-    },
+    /// None if the job was aborted because the pod terminates.
+    Resize(Option<ResizeOutcome>),
     /// A job whose result changes nothing.
     Other,
 }

@@ -14,10 +14,12 @@ use crate::pod::state::PodState;
 use crate::pod::{Nanos, SECOND};
 use crate::worker::admit::rejection::Rejection;
 use crate::worker::resizes::Resizes;
+use api_semantics::resources::{Options, pod_requests};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The task that runs one pod: it applies messages and results of jobs to the state, computes the
@@ -30,6 +32,8 @@ pub(crate) struct PodWorker {
     pub(super) probes: Probes,
     pub(super) resizes: Resizes,
     pub(super) relists: PendingRelists,
+    /// Notified when resources of the node may have become free for a pending resize.
+    pub(super) released: Arc<Notify>,
     pub(super) inbox: UnboundedReceiver<Message>,
     pub(super) sender: UnboundedSender<Message>,
     /// Time of the next plan.
@@ -47,6 +51,22 @@ fn final_phase(pod: &Pod) -> Option<&'static str> {
     }
 }
 
+/// Returns whether the status shows that a resize has made room for others.
+fn releases_resources(before: &Pod, after: &Pod) -> bool {
+    let options = Options {
+        use_status: true,
+        use_pod_status: true,
+        ..Options::default()
+    };
+    let (before, after) = (
+        pod_requests(before, &options),
+        pod_requests(after, &options),
+    );
+    ["cpu", "memory"]
+        .iter()
+        .any(|name| after.count(name) < before.count(name))
+}
+
 /// Starts the pod worker.
 pub(crate) fn spawn_worker(kubelet: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
     let worker = PodWorker::new(kubelet, pod, is_static);
@@ -61,9 +81,8 @@ impl PodWorker {
         let (sender, inbox) = unbounded_channel();
         let status = StatusSync::spawn(kubelet, &pod, is_static);
         let state = PodState::new(pod, is_static, now());
-        kubelet
-            .workers
-            .add(&state.uid, sender.clone(), status.snapshot());
+        let workers = &kubelet.workers;
+        let released = workers.add(&state.uid, sender.clone(), status.snapshot());
         kubelet.objects.register(&state.pod);
         PodWorker {
             kubelet: kubelet.clone(),
@@ -73,6 +92,7 @@ impl PodWorker {
             probes: Probes::default(),
             resizes: Resizes::default(),
             relists: PendingRelists::default(),
+            released,
             inbox,
             sender,
             wake_at: None,
@@ -111,6 +131,10 @@ impl PodWorker {
                 }
                 Some(message) = self.inbox.recv() => self.handle_message(message),
                 Some(end) = self.executor.next_end() => self.handle_job_end(end),
+                () = self.released.notified() => {
+                    self.allocate_resources();
+                    false
+                }
                 () = tokio::time::sleep(sleep) => self.handle_deadlines(),
             };
             // Several events of one pod arrive together; one relist and one plan serve them all.
@@ -126,6 +150,8 @@ impl PodWorker {
 
     /// Reads the pod's existing containers from the runtime, and admits or rejects the pod.
     async fn recover_and_admit(&mut self) {
+        let is_recovered =
+            self.status.is_reported() && !self.state.is_static && self.recover_allocation();
         // A new pod has nothing in the runtime yet, so the relist is skipped.
         if self.status.is_reported() || self.state.is_static {
             // Nothing may be created before the existing containers are known: they would be
@@ -134,31 +160,44 @@ impl PodWorker {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        // A pod that already has a sandbox, or a reported status, was admitted by an earlier
-        // kubelet. Rejecting it now would kill it because of a pod that came later.
-        let is_new = self.state.observed.sandboxes.is_empty() && !self.status.is_reported();
         if self.status.is_finished() {
             // Its containers may still exist: the kubelet may have stopped between the last status
             // and the clean-up.
             self.terminate(TerminationCause::AlreadyFinished, 0);
-        } else if is_new && let Some(Rejection { reason, message }) = self.admit() {
+        } else if let Some(Rejection { reason, message }) = self.admit() {
             self.fail_pod(reason, message);
         } else {
             self.status.set_active(true);
-            // Applies a resize that was requested while no kubelet ran.
+            if !is_recovered {
+                self.record_allocation();
+            }
             self.sync_resources();
+            // Allocates a resize that was requested while no kubelet ran.
+            self.allocate_resources();
         }
         self.check_deletion();
     }
 
     /// Runs the node's admission; from then on an admitted pod counts for the node's resources.
     fn admit(&self) -> Option<Rejection> {
+        if !self.state.observed.sandboxes.is_empty() {
+            // Only a kubelet that admitted the pod creates a sandbox.
+            return None;
+        }
+        if self.status.is_reported() {
+            // Its resources count already. Rejecting it for them would kill it because of a pod
+            // that came later. What else the spec requires is checked: other clients than the
+            // kubelet can write a status.
+            return super::check_node_support(&self.kubelet, &self.state.pod);
+        }
         // Held until the pod counts as active: two pods admitted at once would both get the last
         // free resources.
-        let _turn = self.kubelet.workers.lock_admission();
-        let rejection = super::admit_pod(&self.kubelet, &self.state.pod);
-        self.status.set_active(rejection.is_none());
-        rejection
+        base_task::blocking(|| {
+            let _turn = self.kubelet.workers.lock_admission();
+            let rejection = super::admit_pod(&self.kubelet, &self.state.pod);
+            self.status.set_active(rejection.is_none());
+            rejection
+        })
     }
 
     /// Returns the time until the next deadline.
@@ -167,7 +206,7 @@ impl PodWorker {
             self.wake_at,
             self.executor.volumes.refresh_nanos(),
             self.state.active_deadline(self.status.last()),
-            self.resizes.again,
+            self.resizes.next_at(),
         ];
         let due = due.into_iter().flatten().min();
         let wait = due.map_or(3_600 * SECOND, |due| due - now());
@@ -177,7 +216,7 @@ impl PodWorker {
     }
 
     /// Handles the deadlines that have expired; returns true if the runtime must be relisted.
-    fn handle_deadlines(&mut self) -> bool {
+    pub(super) fn handle_deadlines(&mut self) -> bool {
         let time = now();
         let is_due = |at: Option<Nanos>| at.is_some_and(|at| at <= time);
         if is_due(self.state.active_deadline(self.status.last())) {
@@ -198,12 +237,23 @@ impl PodWorker {
         if is_due(self.resizes.again) {
             self.sync_resources();
         }
+        if is_due(self.resizes.allocate_at) {
+            self.allocate_resources();
+        }
+        if is_due(self.resizes.record_at) {
+            self.record_allocation();
+        }
         !self.relists.is_empty()
     }
 
     /// Computes the next actions, starts them and updates the status.
-    fn sync_pod(&mut self) {
+    pub(super) fn sync_pod(&mut self) {
         self.wake_at = self.relists.next_at(now());
+        // Before the plan: the pod shrinks before a container with the new resources is started.
+        // After a failure, the next try waits for its delay.
+        if self.resizes.is_waiting && self.resizes.again.is_none() {
+            self.sync_resources();
+        }
         // Before the plan, so that a changed image stops the old container in this round.
         self.replace_changed();
         loop {
@@ -260,6 +310,8 @@ impl PodWorker {
     pub(super) fn terminate(&mut self, cause: TerminationCause, grace: i64) {
         // First: a pull of many minutes would otherwise delay the end of the pod.
         self.executor.abort_starts();
+        // Its resize keeps nothing from those of other pods.
+        self.status.set_allocation(self.state.pod.clone(), None);
         let lifecycle = &mut self.state.memory.lifecycle;
         if lifecycle.terminate(cause, grace, now()) == Transition::Shortened {
             self.executor.shorten_stops(&self.state, grace);
@@ -321,11 +373,10 @@ impl PodWorker {
         false
     }
 
-    fn update_pod(&mut self, pod: Arc<Pod>) {
+    pub(super) fn update_pod(&mut self, pod: Arc<Pod>) {
         // Labels and annotations are the only metadata that a downward API volume can show.
         let metadata = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
         let changed = metadata(&pod) != metadata(&self.state.pod);
-        let spec_changed = pod.spec != self.state.pod.spec;
         match final_phase(&pod) {
             Some(phase) if !self.state.is_static && self.state.memory.lifecycle.is_running() => {
                 let status = pod.status.as_ref();
@@ -339,11 +390,18 @@ impl PodWorker {
             _ if !self.state.is_static => self.status.compare(pod.clone()),
             _ => {}
         }
-        self.state.pod = pod;
+        let request = self.state.desired.clone();
+        let before = self.state.set_desired(pod);
         self.check_deletion();
-        if spec_changed {
+        if before.spec != self.state.pod.spec {
             self.kubelet.objects.register(&self.state.pod);
             self.sync_resources();
+        }
+        if self.needs_decision(&request) {
+            self.allocate_resources();
+        }
+        if releases_resources(&before, &self.state.pod) {
+            self.kubelet.workers.retry_resizes();
         }
         if changed {
             self.refresh_volumes();

@@ -1,17 +1,31 @@
 //! The registry of pod workers: how other parts of the kubelet find and notify them.
 
 use super::messages::Message;
+use crate::pod::Nanos;
 use crate::pod::view::Observed;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+
+/// A resize that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct ResizeRequest {
+    pub(crate) desired: Arc<Pod>,
+    /// Time since when it is pending; None before the first decision.
+    pub(crate) since: Option<Nanos>,
+}
 
 /// A worker's published state, a copy of one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct PodSnapshot {
+    /// The pod with the resources that the node has allocated.
     pub(crate) pod: Arc<Pod>,
+    /// A resize that the node has not allocated and may allocate later.
+    pub(crate) resize: Option<ResizeRequest>,
     pub(crate) status: Arc<PodStatus>,
     pub(crate) observed: Arc<Observed>,
     /// Admitted and not terminated: counts for the node's resources.
@@ -26,6 +40,7 @@ pub(crate) struct PodSnapshot {
 struct Handle {
     inbox: UnboundedSender<Message>,
     snapshot: Arc<RwLock<PodSnapshot>>,
+    released: Arc<Notify>,
 }
 
 /// Limit of recorded exits of unknown containers; the next relist finds the others.
@@ -38,22 +53,34 @@ pub(crate) struct Workers {
     /// Containers that exited before their worker had recorded their start.
     early: Mutex<HashSet<String>>,
     admission: Mutex<()>,
+    /// The pods that were on the node when the kubelet started have workers.
+    allows_resizes: AtomicBool,
 }
 
 impl Workers {
+    /// Adds a worker. Returns what is notified when resources of the node may have become free for
+    /// its pending resize: once, however many pods end before the worker decides again.
     pub(crate) fn add(
         &self,
         uid: &str,
         inbox: UnboundedSender<Message>,
         snapshot: Arc<RwLock<PodSnapshot>>,
-    ) {
-        self.all
-            .lock()
-            .insert(uid.to_owned(), Handle { inbox, snapshot });
+    ) -> Arc<Notify> {
+        let released = Arc::new(Notify::new());
+        let handle = Handle {
+            inbox,
+            snapshot,
+            released: released.clone(),
+        };
+        self.all.lock().insert(uid.to_owned(), handle);
+        released
     }
 
     pub(crate) fn remove(&self, uid: &str) {
-        self.all.lock().remove(uid);
+        let removed = self.all.lock().remove(uid);
+        if removed.is_some_and(|handle| handle.snapshot.read().active) {
+            self.retry_resizes();
+        }
     }
 
     /// Sends a message to a worker; returns false if there is none.
@@ -155,8 +182,29 @@ impl Workers {
             .collect()
     }
 
+    /// Allows resizes from now on. Before, those of pods of an earlier kubelet could get resources
+    /// of pods that are not known yet.
+    pub(crate) fn allow_resizes(&self) {
+        self.allows_resizes.store(true, Ordering::SeqCst);
+        self.retry_resizes();
+    }
+
+    pub(crate) fn allows_resizes(&self) -> bool {
+        self.allows_resizes.load(Ordering::SeqCst)
+    }
+
+    /// Notifies the workers with a pending resize that resources of the node may have become free.
+    pub(crate) fn retry_resizes(&self) {
+        for handle in self.all.lock().values() {
+            if handle.snapshot.read().resize.is_some() {
+                handle.released.notify_one();
+            }
+        }
+    }
+
     /// Serializes admission: each decision must count the pods admitted before it.
     pub(crate) fn lock_admission(&self) -> MutexGuard<'_, ()> {
+        base_task::assert_may_block();
         self.admission.lock()
     }
 }
@@ -166,6 +214,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::pod::view::{CriContainer, CriState};
+    use futures::FutureExt;
     use serde_json::json;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -185,6 +234,7 @@ mod tests {
         };
         let snapshot = PodSnapshot {
             pod: Arc::new(pod),
+            resize: None,
             status: Arc::default(),
             observed: Arc::new(Observed::new(Vec::new(), vec![container])),
             active: true,
@@ -194,6 +244,12 @@ mod tests {
         let (sender, inbox) = unbounded_channel();
         workers.add(uid, sender, Arc::new(RwLock::new(snapshot)));
         inbox
+    }
+
+    /// Returns whether the worker was notified of resources that became free, and forgets that.
+    fn take_release(workers: &Workers, uid: &str) -> bool {
+        let released = workers.all.lock().get(uid).unwrap().released.clone();
+        released.notified().now_or_never().is_some()
     }
 
     #[test]
@@ -235,6 +291,30 @@ mod tests {
         workers.remove("new");
         let found = workers.find_by_name("ns", "a").unwrap();
         assert_eq!(found.pod.metadata.uid.as_deref(), Some("old"));
+    }
+
+    #[test]
+    fn pending_resizes_are_tried_again_when_an_active_pod_is_removed() {
+        let workers = Workers::default();
+        let _inboxes = ["u1", "u2"].map(|uid| add(&workers, uid, json!({})));
+        let _removed = ["u3", "u4", "u5"].map(|uid| add(&workers, uid, json!({})));
+        let change = |uid: &str, change: &dyn Fn(&mut PodSnapshot)| {
+            change(&mut workers.all.lock().get(uid).unwrap().snapshot.write());
+        };
+        change("u1", &|snapshot| {
+            snapshot.resize = Some(ResizeRequest {
+                desired: snapshot.pod.clone(),
+                since: None,
+            });
+        });
+        change("u3", &|snapshot| snapshot.active = false);
+        workers.remove("u3");
+        assert!(!take_release(&workers, "u1"), "nothing became free");
+        workers.remove("u4");
+        workers.remove("u5");
+        assert!(take_release(&workers, "u1"));
+        assert!(!take_release(&workers, "u1"), "one decision serves both");
+        assert!(!take_release(&workers, "u2"), "it has no resize");
     }
 
     #[test]

@@ -1,21 +1,24 @@
-//! Resizes of containers that are in progress.
+//! Times of the next tries of a resize.
 
 use crate::pod::Nanos;
-use k8s_openapi::api::core::v1::ResourceRequirements;
-use std::collections::{BTreeMap, BTreeSet};
 
-/// Resources that were set on running containers.
+/// When a resize is tried again.
 #[derive(Debug, Default)]
 pub(super) struct Resizes {
-    pub(crate) applied: BTreeMap<String, ResourceRequirements>,
-    pub(crate) busy: BTreeSet<String>,
-    /// Time of the next try after a failure.
+    /// Next try to apply resources, after a failure.
     pub(super) again: Option<Nanos>,
+    /// Next try to allocate resources.
+    pub(super) allocate_at: Option<Nanos>,
+    /// Next try to write the allocation of an admitted pod, after a failure.
+    pub(super) record_at: Option<Nanos>,
+    /// Applying resources continues when a container has been started or stopped.
+    pub(super) is_waiting: bool,
 }
 
 impl Resizes {
-    /// Records the resources that a container has now.
-    pub(super) fn record(&mut self, name: String, resources: ResourceRequirements) {
-        self.applied.insert(name, resources);
+    /// Returns the earliest time.
+    pub(super) fn next_at(&self) -> Option<Nanos> {
+        let all = [self.again, self.allocate_at, self.record_at];
+        all.into_iter().flatten().min()
     }
 }

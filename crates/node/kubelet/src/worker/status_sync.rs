@@ -1,7 +1,7 @@
 //! The status of one pod: computes it, queues it for the status writer, and publishes a snapshot of
 //! the pod for the other parts of the kubelet.
 
-use super::registry::PodSnapshot;
+use super::registry::{PodSnapshot, ResizeRequest};
 use super::status_writer::StatusWriter;
 use crate::context::{KubeletContext, now};
 use crate::pod::state::PodState;
@@ -26,6 +26,7 @@ impl StatusSync {
         let last = pod.status.clone().unwrap_or_default();
         let snapshot = PodSnapshot {
             pod: pod.clone(),
+            resize: None,
             status: Arc::new(last.clone()),
             observed: Arc::default(),
             // A pod of an earlier life of the kubelet was admitted then; a new one counts from its
@@ -65,6 +66,12 @@ impl StatusSync {
         self.snapshot.write().active = active;
     }
 
+    /// Publishes the pod with its allocation, and the resize that waits for another one.
+    pub(crate) fn set_allocation(&self, pod: Arc<Pod>, resize: Option<ResizeRequest>) {
+        let mut snapshot = self.snapshot.write();
+        (snapshot.pod, snapshot.resize) = (pod, resize);
+    }
+
     /// Computes the status, queues it for writing if it changed, and publishes the pod's state.
     pub(crate) fn sync(&mut self, kubelet: &KubeletContext, state: &PodState) {
         let lifecycle = &state.memory.lifecycle;
@@ -87,8 +94,15 @@ impl StatusSync {
         snapshot.pod = state.pod.clone();
         snapshot.status = Arc::new(self.last.clone());
         snapshot.observed = Arc::new(state.observed.clone());
+        let was_active = snapshot.active;
         snapshot.active = !lifecycle.is_terminated() && !is_terminal_status(&self.last);
         snapshot.is_desired = !lifecycle.is_deletion_requested();
+        let releases = was_active && !snapshot.active;
+        // Released first: the workers read all snapshots.
+        drop(snapshot);
+        if releases {
+            kubelet.workers.retry_resizes();
+        }
     }
 
     /// Queues the last status again, for a new mirror pod.

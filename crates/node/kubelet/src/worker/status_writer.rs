@@ -7,7 +7,7 @@
 
 use crate::context::KubeletContext;
 use crate::pod::spec;
-use crate::pod::status_conditions::RESIZE_PENDING;
+use crate::pod::status_conditions::RESIZE_CONDITIONS;
 use client::{Api, Client, Patch};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use serde_json::{Value, json};
@@ -17,6 +17,8 @@ use tokio::sync::watch;
 
 /// Fields of the status that a write removes when the kubelet has no value for them.
 const CLEARED: [&str; 4] = ["reason", "message", "podIP", "startTime"];
+/// Fields of the gate `InPlacePodLevelResourcesVerticalScaling`.
+const GATED: [&str; 2] = ["resources", "allocatedResources"];
 /// Shortest time between two repairs of a status: another client may insist on its own.
 const BETWEEN_REPAIRS: Duration = Duration::from_secs(10);
 
@@ -241,11 +243,16 @@ fn is_changed(written: &PodStatus, shown: &PodStatus) -> bool {
         (serde_json::to_value(status).unwrap_or_default(), conditions)
     };
     let ((written, own), (shown, all)) = (fields(written), fields(shown));
+    let differs = |key: &str, value: &Value| match shown.get(key) {
+        Some(shown) => shown != value,
+        // An API server without the feature drops the field.
+        None => !GATED.contains(&key),
+    };
     let set = written
         .as_object()
         .into_iter()
         .flatten()
-        .any(|(key, value)| shown.get(key) != Some(value));
+        .any(|(key, value)| differs(key, value));
     let cleared = CLEARED
         .iter()
         .any(|key| written.get(key).is_none() && shown.get(key).is_some());
@@ -272,15 +279,12 @@ fn build_patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Val
             .flatten()
             .map(serialize_condition)
             .collect();
-        let pending = |s: &PodStatus| {
-            s.conditions
-                .iter()
-                .flatten()
-                .any(|c| c.type_ == RESIZE_PENDING)
-        };
+        let has =
+            |s: &PodStatus, kind: &str| s.conditions.iter().flatten().any(|c| c.type_ == kind);
         // A strategic merge patch merges conditions by type, so one that is absent would stay.
-        if pending(before) && !pending(status) {
-            conditions.push(json!({"type": RESIZE_PENDING, "$patch": "delete"}));
+        let ended = |kind: &&str| has(before, kind) && !has(status, kind);
+        for kind in RESIZE_CONDITIONS.into_iter().filter(|kind| ended(kind)) {
+            conditions.push(json!({"type": kind, "$patch": "delete"}));
         }
         map.insert("conditions".into(), Value::Array(conditions));
         // podIPs are merged by address: without the directive the addresses of the old sandbox
@@ -288,6 +292,10 @@ fn build_patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Val
         let moved = before.pod_ips != status.pod_ips && before.pod_ips.is_some();
         if let (true, Some(ips)) = (moved, map.get_mut("podIPs").and_then(Value::as_array_mut)) {
             ips.push(json!({"$patch": "replace"}));
+        }
+        // Amounts are merged by name: one that is absent now would stay.
+        if let Some(resources) = map.get_mut("resources").and_then(Value::as_object_mut) {
+            resources.insert("$patch".into(), json!("replace"));
         }
     }
     match uid {
@@ -412,11 +420,34 @@ mod tests {
 
     #[test]
     fn condition_of_a_resize_is_deleted_when_it_is_done() {
-        let pending = parse(json!({"conditions": [{"type": RESIZE_PENDING, "status": "True"}]}));
-        let patch = build_patch(&pending, &PodStatus::default(), None);
-        let expected = json!([{"type": RESIZE_PENDING, "$patch": "delete"}]);
-        assert_eq!(patch["status"]["conditions"], expected);
+        for kind in RESIZE_CONDITIONS {
+            let before = parse(json!({"conditions": [{"type": kind, "status": "True"}]}));
+            let patch = build_patch(&before, &PodStatus::default(), None);
+            let expected = json!([{"type": kind, "$patch": "delete"}]);
+            assert_eq!(patch["status"]["conditions"], expected);
+        }
         let none = build_patch(&PodStatus::default(), &PodStatus::default(), None);
         assert_eq!(none["status"]["conditions"], json!([]));
+    }
+
+    #[test]
+    fn resources_of_the_pod_are_replaced_as_a_whole() {
+        let status = parse(json!({"resources": {"requests": {"cpu": "1"}}}));
+        let patch = build_patch(&PodStatus::default(), &status, None);
+        let expected = json!({"requests": {"cpu": "1"}, "$patch": "replace"});
+        assert_eq!(patch["status"]["resources"], expected);
+    }
+
+    #[test]
+    fn resources_that_the_api_server_drops_are_not_written_again() {
+        let of = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}});
+        for (shown, expected) in [(of("1"), false), (of("2"), true), (json!({}), false)] {
+            let case = shown.to_string();
+            assert_eq!(
+                is_changed(&parse(of("1")), &parse(shown)),
+                expected,
+                "{case}"
+            );
+        }
     }
 }

@@ -263,12 +263,17 @@ fn list_store_arguments(
     Ok(arguments)
 }
 
-/// Returns the paths of all files that a restore replaces. The list of API servers and the state of
-/// an upgrade are none of a backup: those of the former cluster must not outlive it.
+/// Returns the paths of all files that a restore replaces. The lists of API servers and the state
+/// of an upgrade are none of a backup: those of the former cluster must not outlive it.
 fn list_replaced_parts(settings: &Settings, layout: &Layout) -> Vec<PathBuf> {
     let mut parts = vec![PathBuf::from(STORE)];
     parts.extend(list_parts(settings));
-    for path in [layout.api_servers(), layout.upgrade()] {
+    let former = [
+        layout.api_servers(),
+        layout.named_servers(),
+        layout.upgrade(),
+    ];
+    for path in former {
         parts.extend(path.strip_prefix(layout.data()).map(Path::to_owned));
     }
     parts
@@ -370,9 +375,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (settings, layout) = begin(dir.path());
         files::write_file(&layout.api_servers(), b"[\"192.0.2.9:6443\"]").unwrap();
+        files::write_file(&layout.named_servers(), b"[[\"cp9\", \"192.0.2.9:6443\"]]").unwrap();
         files::write_file(&layout.upgrade(), b"{}").unwrap();
         let kept = replace_parts(&settings, &layout, RestoreState::default()).unwrap();
         assert!(!layout.api_servers().exists() && !layout.upgrade().exists());
+        assert!(!layout.named_servers().exists());
         assert!(kept.join("config/api-servers.json").exists());
     }
 

@@ -1,5 +1,7 @@
 //! Problems that show in the objects of the API. All functions are decisions without IO.
 
+use std::time::Duration;
+
 use api_semantics::pods::condition;
 use client::{ApiResource, DynamicObject, ObjectExt};
 use jiff::Timestamp;
@@ -8,9 +10,16 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node, NodeCondition
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::finding::{Finding, Severity};
+use crate::node_state::lacks_pod_network;
 
 /// Time in seconds after which a state that should pass is a problem.
 const PATIENCE: i64 = 60;
+/// The remedy for a node without a pod network.
+const NETWORK_REMEDY: &str =
+    "ironclad status: ironclad-cni's log; with --cni none, install a pod network";
+/// Time for an election, beside the duration of the former leader's Lease, for which candidates
+/// wait. They attempt it every 2 s, and their informers and connections begin, too.
+const ELECTION: Duration = Duration::from_secs(15);
 /// Names of the Leases of components that need a leader.
 const LEADERS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 /// Reasons of containers that wait for a person. The others pass by themselves.
@@ -57,6 +66,15 @@ pub(super) fn examine_node(node: &Node) -> Vec<Finding> {
             ("Ready", "True") => return None,
             // Also Unknown, which the node lifecycle controller sets if the kubelet does not
             // report.
+            ("Ready", _) if lacks_pod_network(condition) => {
+                let problem = format!("has no pod network: {message}");
+                return Some(Finding::new(
+                    Severity::Error,
+                    &subject,
+                    problem,
+                    NETWORK_REMEDY,
+                ));
+            }
             ("Ready", _) => (Severity::Error, format!("is not ready: {message}")),
             // The others are problems if they are true.
             (kind, "True") => (Severity::Warning, format!("has {kind}: {message}")),
@@ -148,13 +166,23 @@ fn find_unscheduled(pod: &Pod, now: Timestamp) -> Option<PodProblem> {
 }
 
 /// Examines the Lease of the scheduler or the controller manager: a process that hangs does not
-/// renew it.
-pub(super) fn examine_lease(lease: &Lease, now: Timestamp) -> Option<Finding> {
+/// renew it. `find_age` returns the age of the component or of the API server on this machine,
+/// whichever started later: after a start, the Lease is still that of the former leader. It reads
+/// files, so it is called only for a Lease that has expired.
+pub(super) fn examine_lease(
+    lease: &Lease,
+    now: Timestamp,
+    find_age: impl FnOnce() -> Option<Duration>,
+) -> Option<Finding> {
     let name = lease.name();
     let spec = lease.spec.as_ref().filter(|_| LEADERS.contains(&name))?;
     let renewed = spec.renew_time.as_ref()?.0;
     let duration = spec.lease_duration_seconds.unwrap_or(0);
     if !has_passed(renewed, i64::from(duration), now) {
+        return None;
+    }
+    let wait = Duration::from_secs(u64::try_from(duration).unwrap_or_default());
+    if find_age().is_some_and(|age| age <= wait.saturating_add(ELECTION)) {
         return None;
     }
     let problem = format!(
@@ -351,9 +379,26 @@ mod tests {
             object(json!({"metadata": {"name": name}, "spec": {
                 "leaseDurationSeconds": 15, "renewTime": "2023-11-14T22:13:20.000000Z"}}))
         };
-        assert_eq!(examine_lease(&lease("kube-scheduler"), at(15)), None);
-        assert!(examine_lease(&lease("kube-scheduler"), at(16)).is_some());
-        assert_eq!(examine_lease(&lease("apiserver-x"), at(16)), None);
+        for (name, second, age, is_problem) in [
+            ("kube-scheduler", 15, None, false),
+            ("kube-scheduler", 16, None, true),
+            ("apiserver-x", 16, None, false),
+            // The candidates wait for the end of the former leader's Lease.
+            ("kube-scheduler", 600, Some(3), false),
+            ("kube-scheduler", 600, Some(30), false),
+            ("kube-scheduler", 600, Some(31), true),
+            ("kube-scheduler", 15, Some(100), false),
+        ] {
+            let age = age.map(Duration::from_secs);
+            let is_read = std::cell::Cell::new(false);
+            let found = examine_lease(&lease(name), at(second), || {
+                is_read.set(true);
+                age
+            });
+            assert_eq!(found.is_some(), is_problem, "{name} {second} {age:?}");
+            let has_expired = name == "kube-scheduler" && second > 15;
+            assert_eq!(is_read.get(), has_expired, "{name} {second} {age:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Chooses the settings of a joining machine.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use api_meta::names;
@@ -10,12 +11,13 @@ use operator_discovery::Endpoint;
 
 use super::options::JoinOptions;
 use crate::checks::why_simulated;
-use crate::cni_plugin::CniPlugin;
+use crate::cni_plugin::{CniBackend, CniPlugin};
 use crate::error::{Error, Result};
 use crate::membership::Membership;
-use crate::published::ClusterParameters;
+use crate::published::{ClusterParameters, NetworkConfiguration};
 use crate::settings::{JOINED_LAYOUT, Ports, Runtime, SHARED_LAYOUT, Settings};
-use crate::up::choose;
+use crate::up::plugin::choose_plugin;
+use crate::up::{choose, local_address};
 
 /// Returns the settings of a machine that joins a cluster with these parameters. `before` are those
 /// of an earlier join, which count where there is no option; `membership` has the server.
@@ -32,19 +34,16 @@ pub(super) async fn choose_settings(
     choose::check_name(&node_name)?;
     let runtime = choose_runtime(options, before)?;
     let known = before.map(|before| before.node_address);
-    let given = options.node_address.or(known);
-    let node_address = choose_node_address(given, &membership.server, &runtime).await?;
-    let (known_labels, known_taints) = before.map(stored_lists).unwrap_or_default();
-    let keep = |given: &[String], known: &[String]| match given {
-        [] => known.to_vec(),
-        given => given.to_vec(),
-    };
-    let labels = keep(&options.labels, known_labels);
-    let taints = keep(&options.taints, known_taints);
-    labels.iter().try_for_each(|label| check_label(label))?;
-    taints.iter().try_for_each(|taint| check_taint(taint))?;
+    let given = options.node_addresses.first().copied().or(known);
+    local_address::check_count(&options.node_addresses, &cluster.pods)?;
+    let is_v4 = cluster.pods.primary().addr().is_ipv4();
+    let node_address = choose_node_address(given, &membership.server, &runtime, is_v4).await?;
+    let (cni, cni_backend) = choose_network(options, before, &cluster, &runtime)?;
+    let node_dns = choose_node_dns(options, &cluster.network, &runtime);
+    let (labels, taints) = choose_lists(options, before)?;
     let known = before.map(|before| before.verbosity);
-    Ok(Settings {
+    let known_second = before.and_then(|before| before.second_address);
+    let mut settings = Settings {
         layout: match membership.has_proxy {
             true => SHARED_LAYOUT,
             false => JOINED_LAYOUT,
@@ -53,11 +52,18 @@ pub(super) async fn choose_settings(
         bin_dir: choose::choose_bin_dir(options.bin_dir.as_deref(), before, "kubelet")?,
         node_name,
         node_address,
+        second_address: None,
         runtime,
-        cni: CniPlugin::choose(options.cni, before.map(|before| before.cni))?,
+        cni,
+        cni_backend,
+        network_policies_enforced: cluster.network.policies_enforced,
+        node_dns,
         pod_cidr: cluster.pods,
         service_cidr: cluster.services,
         load_balancer_pool: cluster.load_balancer_pool,
+        // An API server needs them only.
+        token_issuers: Vec::new(),
+        replaced_issuers: None,
         domain: cluster.domain,
         ports: choose_ports(options, before.map(|before| before.ports))?,
         verbosity: options.verbosity.or(known).unwrap_or(0),
@@ -71,22 +77,105 @@ pub(super) async fn choose_settings(
             ..membership
         }),
         control_plane: None,
-    })
+    };
+    settings.second_address =
+        local_address::choose_second(&settings, &options.node_addresses, known_second);
+    choose::check_network(&settings, options.cni_backend)?;
+    Ok(settings)
+}
+
+/// Returns labels and taints of the node.
+fn choose_lists(
+    options: &JoinOptions,
+    before: Option<&Settings>,
+) -> Result<(Vec<String>, Vec<String>)> {
+    let (known_labels, known_taints) = before.map(stored_lists).unwrap_or_default();
+    let keep = |given: &[String], known: &[String]| match given {
+        [] => known.to_vec(),
+        given => given.to_vec(),
+    };
+    let labels = keep(&options.labels, known_labels);
+    let taints = keep(&options.taints, known_taints);
+    labels.iter().try_for_each(|label| check_label(label))?;
+    taints.iter().try_for_each(|taint| check_taint(taint))?;
+    Ok((labels, taints))
+}
+
+/// Returns the pod network: by default that of the cluster. A machine may have another one that has
+/// direct routes, too.
+fn choose_network(
+    options: &JoinOptions,
+    before: Option<&Settings>,
+    cluster: &ClusterParameters,
+    runtime: &Runtime,
+) -> Result<(CniPlugin, CniBackend)> {
+    let is_own = *runtime == Runtime::Own;
+    let known = before.map(|before| before.cni);
+    let usual = known.or_else(|| cluster.network.plugin.filter(|_| is_own));
+    let cni = choose_plugin(options.cni.or(usual), known, &cluster.pods, runtime)?;
+    let known = before.map(|before| before.cni_backend);
+    let backend = options.cni_backend.or(known);
+    let backend = backend.unwrap_or(cluster.network.backend);
+    if is_own {
+        check_mixture(&cluster.network, cni, backend)?;
+    }
+    Ok((cni, backend))
+}
+
+/// Returns the address of the machine's DNS server, if it has one. A worker has none: its only
+/// identity is that of its kubelet, which a server that parses packets of pods must not have. Its
+/// pods use the Service.
+fn choose_node_dns(
+    options: &JoinOptions,
+    network: &NetworkConfiguration,
+    runtime: &Runtime,
+) -> Option<IpAddr> {
+    let has_server = options.control_plane.is_some() && *runtime != Runtime::Simulated;
+    network.node_dns.filter(|_| has_server)
+}
+
+/// Rejects a pod network that differs from that of the cluster, unless both have direct routes.
+fn check_mixture(
+    cluster: &NetworkConfiguration,
+    cni: CniPlugin,
+    backend: CniBackend,
+) -> Result<()> {
+    let Some(known) = cluster.plugin else {
+        return Ok(());
+    };
+    let refuse = |flag: &str, known: &dyn Display, given: &dyn Display| {
+        Err(Error::Refused(format!(
+            "{flag} is {known} in the cluster, and pods of a machine with {given} would not reach the others; leave the \
+             flag out"
+        )))
+    };
+    let are_own = known == CniPlugin::Ironclad && cni == CniPlugin::Ironclad;
+    let has_none = known == CniPlugin::None || cni == CniPlugin::None;
+    let has_tunnels = known == CniPlugin::Ironclad && cluster.backend.has_only_tunnels()
+        || cni == CniPlugin::Ironclad && backend.has_only_tunnels();
+    if are_own && backend != cluster.backend {
+        return refuse("--cni-backend", &cluster.backend, &backend);
+    }
+    if known != cni && (has_none || has_tunnels) {
+        return refuse("--cni", &known, &cni);
+    }
+    Ok(())
 }
 
 async fn choose_node_address(
     given: Option<IpAddr>,
     server: &str,
     runtime: &Runtime,
+    is_v4: bool,
 ) -> Result<IpAddr> {
     let address = match given {
         Some(address) => address,
-        None => choose_address(server).await,
+        None => choose_address(server, is_v4).await,
     };
     // Nothing connects to simulated pods, so a loopback address is enough for them.
     if *runtime != Runtime::Simulated && !is_reachable(address) {
         return Err(Error::Refused(format!(
-            "{address} can't be this node's address, because other machines do not reach it; give an IPv4 address of \
+            "{address} can't be this node's address, because other machines do not reach it; give another address of \
              this machine with --node-ip"
         )));
     }
@@ -96,10 +185,16 @@ async fn choose_node_address(
 /// Reports that pods of this machine are not isolated, unlike those of other nodes.
 pub(super) fn warn_about_policies(settings: &Settings, report_progress: &dyn Fn(&str)) {
     if settings.lacks_policies() {
-        report_progress(
-            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
-             network plugin does it",
-        );
+        report_progress(match settings.has_network_of_others() {
+            true => {
+                "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
+                 network plugin does it"
+            }
+            false => {
+                "warning: the cluster's NetworkPolicies are not enforced for pods of this machine: the network of the \
+                 other machines enforces them, and this one has another network"
+            }
+        });
     }
 }
 
@@ -133,18 +228,18 @@ pub(super) fn choose_runtime(options: &JoinOptions, before: Option<&Settings>) -
 }
 
 /// Returns the address from which this machine reaches the API server.
-async fn choose_address(server: &str) -> IpAddr {
+async fn choose_address(server: &str, is_v4: bool) -> IpAddr {
     let Ok(server) = Endpoint::from_url(server) else {
-        return choose::choose_address();
+        return local_address::choose_address(is_v4);
     };
     let targets = tokio::net::lookup_host((server.host(), server.port())).await;
     targets
         .into_iter()
         .flatten()
-        // The name may have addresses of both families, and nodes have IPv4 ones.
-        .filter(SocketAddr::is_ipv4)
-        .find_map(choose::local_address_for)
-        .unwrap_or_else(choose::choose_address)
+        // The name may have addresses of both families.
+        .filter(|target| target.is_ipv4() == is_v4)
+        .find_map(local_address::local_address_for)
+        .unwrap_or_else(|| local_address::choose_address(is_v4))
 }
 
 fn is_reachable(address: IpAddr) -> bool {
@@ -155,8 +250,12 @@ fn is_reachable(address: IpAddr) -> bool {
                 || address.is_multicast()
                 || address == Ipv4Addr::BROADCAST)
         }
-        // Pods and the routes between machines are IPv4 only.
-        IpAddr::V6(_) => false,
+        IpAddr::V6(address) => {
+            !(address.is_loopback()
+                || address.is_unspecified()
+                || address.is_multicast()
+                || address.is_unicast_link_local())
+        }
     }
 }
 
@@ -250,6 +349,8 @@ mod tests {
             is_shared: false,
             endpoint: None,
             extra_sans: Vec::new(),
+            token_issuers: Vec::new(),
+            network: crate::published::NetworkConfiguration::default(),
         };
         let membership = Membership {
             server: "https://192.0.2.9:6443".into(),
@@ -284,7 +385,7 @@ mod tests {
         assert_eq!(kept, expected);
         let changed = choose(&JoinOptions {
             bin_dir,
-            node_address: "192.0.2.77".parse().ok(),
+            node_addresses: vec!["192.0.2.77".parse().unwrap()],
             labels: vec!["disk=hdd".into()],
             kubelet_port: Some(8000),
             ..JoinOptions::default()
@@ -297,6 +398,62 @@ mod tests {
             (membership.labels[0].as_str(), membership.taints.len()),
             ("disk=hdd", 1)
         );
+    }
+
+    #[test]
+    fn mixture_of_pod_networks_is_accepted_with_direct_routes_only() {
+        use CniBackend::{Auto, Direct, Vxlan, Wireguard};
+        use CniPlugin::{Bridge, Ironclad};
+        for (cluster, own, fits) in [
+            ((Some(Bridge), Auto), (Bridge, Auto), true),
+            ((Some(Bridge), Auto), (Ironclad, Auto), true),
+            ((Some(Bridge), Auto), (Ironclad, Vxlan), false),
+            ((Some(Bridge), Auto), (CniPlugin::None, Auto), false),
+            ((Some(Ironclad), Vxlan), (Ironclad, Vxlan), true),
+            ((Some(Ironclad), Vxlan), (Ironclad, Direct), false),
+            ((Some(Ironclad), Vxlan), (Bridge, Auto), false),
+            ((Some(Ironclad), Auto), (Ironclad, Vxlan), false),
+            ((Some(Ironclad), Auto), (Ironclad, Wireguard), false),
+            ((Some(Ironclad), Wireguard), (Ironclad, Wireguard), true),
+            ((Some(Ironclad), Wireguard), (Ironclad, Vxlan), false),
+            ((Some(Ironclad), Wireguard), (Bridge, Auto), false),
+            ((Some(Bridge), Auto), (Ironclad, Wireguard), false),
+            ((Some(Ironclad), Direct), (Bridge, Auto), true),
+            ((Some(CniPlugin::None), Auto), (Bridge, Auto), false),
+            ((Some(CniPlugin::None), Auto), (CniPlugin::None, Auto), true),
+            // The first machine has a runtime of another owner.
+            ((None, Auto), (Ironclad, Vxlan), true),
+        ] {
+            let network = NetworkConfiguration {
+                plugin: cluster.0,
+                backend: cluster.1,
+                ..NetworkConfiguration::default()
+            };
+            let checked = check_mixture(&network, own.0, own.1);
+            assert_eq!(checked.is_ok(), fits, "{cluster:?} {own:?}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn worker_has_no_dns_server_of_its_own() {
+        let address = "169.254.20.10".parse().ok();
+        let network = NetworkConfiguration {
+            node_dns: address,
+            ..NetworkConfiguration::default()
+        };
+        let worker = JoinOptions::default();
+        let control_plane = JoinOptions {
+            control_plane: Some(super::super::options::ControlPlaneKey::Present),
+            ..JoinOptions::default()
+        };
+        for (options, runtime, expected) in [
+            (&worker, Runtime::Own, None),
+            (&control_plane, Runtime::Own, address),
+            (&control_plane, Runtime::Simulated, None),
+        ] {
+            let found = choose_node_dns(options, &network, &runtime);
+            assert_eq!(found, expected, "{runtime:?}");
+        }
     }
 
     #[test]
@@ -363,6 +520,8 @@ mod tests {
             (IpAddr::from([0, 0, 0, 0]), false),
             (IpAddr::from([224, 0, 0, 1]), false),
             (IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), false),
+            (IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 1]), false),
+            (IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]), true),
         ] {
             assert_eq!(is_reachable(address), reachable, "{address}");
         }

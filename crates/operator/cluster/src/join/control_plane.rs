@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::choose::parse_taint;
 use super::options::JoinOptions;
-use super::repeated::check_value;
+use super::repeated::{check_addresses, check_value};
 use super::requests::{describe_foreign_node, wait_for_pods};
 use super::unpack::download_keys_and_settings;
 use crate::cluster_files::{certificate_names, write_files};
@@ -31,8 +31,8 @@ use crate::settings::Settings;
 use crate::shared_keys::has_keys;
 use crate::store_data::has_store_data;
 use crate::store_members::{
-    JoinStep, LocalMember, MemberList, decide_step, ensure_member, find_local, find_store_urls,
-    format_members, list_members, promote_member,
+    JoinStep, LocalMember, MemberList, decide_step, ensure_member, find_local, find_quorum_warning,
+    find_store_urls, format_members, list_members, promote_member,
 };
 use crate::up::choose::{choose_bin_dir, reject_removed};
 use crate::up::start::start_processes;
@@ -63,7 +63,12 @@ pub(super) async fn join_control_plane(
         // An absent option keeps what the join has stored.
         ..UpOptions::default()
     };
-    start_cluster(&up, began, report_progress).await
+    let settings = start_cluster(&up, began, report_progress).await?;
+    let layout = Layout::for_settings(&settings);
+    if let Some(warning) = find_quorum_warning(&settings, &layout).await {
+        report_progress(&format!("warning: {warning}"));
+    }
+    Ok(settings)
 }
 
 /// Returns the settings of a machine that has the keys of the control plane.
@@ -87,13 +92,12 @@ fn find_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settin
     let is_known = has_keys(&Layout::for_settings(&settings));
     if joined.is_voter() || is_known {
         // Certificates and the Node have the stored ones.
-        let address = options.node_address.as_ref();
         check_value(
             "--node-name",
             options.node_name.as_ref(),
             &settings.node_name,
         )?;
-        check_value("--node-ip", address, &settings.node_address)?;
+        check_addresses(&options.node_addresses, &settings)?;
         settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), Some(&settings), "kvstore")?;
         return Ok(Some(settings));
     }
@@ -158,7 +162,8 @@ async fn start_member(
         record_members(settings, &list, own())?;
     }
     report_progress("starting the store");
-    start_processes(settings, layout, make_plan(settings, layout))?;
+    let processes = start_processes(settings, layout, make_plan(settings, layout))?;
+    wait::wait_for_replacements(&processes, layout).await?;
     // The store rejects the promotion of a learner whose log is behind; the request is repeated.
     if let JoinStep::StartAndPromote(id) = decide_step(&list.members, own())? {
         report_progress("waiting until the store is in step");
@@ -288,10 +293,7 @@ fn find_host_owner<'n>(
 /// worker that names it must not prevent a join.
 fn is_common(host: &str, settings: &Settings) -> bool {
     match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => {
-            address.is_loopback() || settings.service_cidr.contains(&address)
-        }
-        Ok(IpAddr::V6(address)) => address.is_loopback(),
+        Ok(address) => address.is_loopback() || settings.service_cidr.contains(address),
         Err(_) => host == "localhost" || host == "kubernetes" || host.starts_with("kubernetes."),
     }
 }
@@ -424,7 +426,7 @@ mod tests {
             node_name: "cp2".into(),
             ..Settings::example_shared()
         };
-        let service = crate::settings::nth_address(settings.service_cidr, 1);
+        let service = settings.api_service_address();
         let hosts = [
             "192.0.2.3",
             "198.51.100.3",
@@ -514,7 +516,7 @@ mod tests {
             let options = JoinOptions {
                 bin_dir: Some(dir.path().into()),
                 node_name: Some(name.into()),
-                node_address: address.parse().ok(),
+                node_addresses: address.parse().into_iter().collect(),
                 ..JoinOptions::default()
             };
             find_settings(dir.path(), &options)

@@ -7,7 +7,7 @@ use api_bootstrap::BootstrapToken;
 use operator_discovery::{Endpoint, KeyPin, Trust};
 use operator_pki::CertificateKey;
 
-use crate::cni_plugin::CniPlugin;
+use crate::cni_plugin::{CniBackend, CniPlugin};
 
 /// The source from which a joining machine learns the address and the CA of the cluster.
 #[derive(Debug, Clone)]
@@ -63,10 +63,12 @@ pub struct JoinOptions {
     pub simulated: bool,
     /// Plugin of the pod network.
     pub cni: Option<CniPlugin>,
+    /// Backend of `ironclad-cni`.
+    pub cni_backend: Option<CniBackend>,
     /// Name of the node.
     pub node_name: Option<String>,
-    /// Address of the node.
-    pub node_address: Option<IpAddr>,
+    /// Addresses of the node, one of each family of the cluster; empty to choose them.
+    pub node_addresses: Vec<IpAddr>,
     /// Labels of the node: `key=value`.
     pub labels: Vec<String>,
     /// Taints of the node: `key=value:effect`.

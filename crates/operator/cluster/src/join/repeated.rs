@@ -1,6 +1,7 @@
 //! The options of a repeated `join`: they must be those of the first one, or absent.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 
 use operator_discovery::{Cluster, Endpoint};
 
@@ -38,8 +39,7 @@ fn check_node_options(
 ) -> Result<()> {
     let name = &settings.node_name;
     check_value("--node-name", options.node_name.as_ref(), name)?;
-    let address = options.node_address.as_ref();
-    check_value("--node-ip", address, &settings.node_address)?;
+    check_addresses(&options.node_addresses, settings)?;
     let given = options.runtime_endpoint.as_deref();
     let (endpoint, is_simulated) = match &settings.runtime {
         Runtime::Endpoint(endpoint) => (endpoint.as_str(), false),
@@ -50,6 +50,8 @@ fn check_node_options(
     let simulated = options.simulated.then_some(&true);
     check_value("--simulated", simulated, &is_simulated)?;
     check_value("--cni", options.cni.as_ref(), &settings.cni)?;
+    let backend = options.cni_backend.as_ref();
+    check_value("--cni-backend", backend, &settings.cni_backend)?;
     check_list("--node-labels", &options.labels, &membership.labels)?;
     check_list(
         "--register-with-taints",
@@ -59,6 +61,21 @@ fn check_node_options(
     // 0 stands for any port.
     let port = options.kubelet_port.filter(|port| *port != 0);
     check_value("--kubelet-port", port.as_ref(), &settings.ports.kubelet)
+}
+
+/// Checks the addresses of the node: the second one may be omitted.
+pub(super) fn check_addresses(given: &[IpAddr], settings: &Settings) -> Result<()> {
+    let join = |addresses: &[IpAddr]| {
+        let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        texts.join(",")
+    };
+    let stored: Vec<_> = settings.node_addresses().collect();
+    let stored = match given {
+        [_] => &stored[..1],
+        _ => &stored,
+    };
+    let given = (!given.is_empty()).then(|| join(given));
+    check_value("--node-ip", given.as_ref(), &join(stored))
 }
 
 /// Checks the server: the address may be the typed one, or that in cluster-info.
@@ -130,7 +147,7 @@ mod tests {
             (
                 JoinOptions {
                     node_name: Some("w1".into()),
-                    node_address: "192.0.2.3".parse().ok(),
+                    node_addresses: vec!["192.0.2.3".parse().unwrap()],
                     // In another order.
                     labels: vec!["disk=ssd".into(), "a=b".into()],
                     taints: vec!["dedicated=db:NoSchedule".into()],
@@ -164,7 +181,7 @@ mod tests {
             ),
             (
                 JoinOptions {
-                    node_address: "192.0.2.4".parse().ok(),
+                    node_addresses: vec!["192.0.2.4".parse().unwrap()],
                     ..base()
                 },
                 "--node-ip",

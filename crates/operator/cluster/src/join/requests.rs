@@ -1,7 +1,6 @@
 //! The requests of a machine that joins.
 
 use client::{Client, Config, Source};
-use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
 
@@ -10,7 +9,9 @@ use crate::connect::USER_AGENT;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::published;
+use crate::ranges::Ranges;
 use crate::settings::Settings;
+use crate::up::register::list_pod_ranges;
 use crate::up::wait;
 
 /// Verifies the cluster by the token or by the pins of the command, and reports the key of its CA.
@@ -102,14 +103,21 @@ pub(super) async fn wait_for_pods(
     client: &Client,
     settings: &Settings,
     layout: &Layout,
-) -> Result<Ipv4Net> {
-    let find = |node: &Node| node.spec.as_ref()?.pod_cidr.clone();
+) -> Result<Ranges> {
+    let find = |node: &Node| Some(list_pod_ranges(node)).filter(|ranges| !ranges.is_empty());
     let log = layout.log("kubelet");
     let what = "the allocation of pod addresses";
-    let text = wait::watch_until(client, &settings.node_name, what, &log, find).await?;
-    let pods: Option<Ipv4Net> = text.parse().ok();
+    let ranges = wait::watch_until(client, &settings.node_name, what, &log, find).await?;
+    let text: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+    let text = text.join(",");
     // A Node that another client created may have any range.
-    pods.filter(|pods| settings.pod_cidr.contains(pods))
+    let is_allocated = |pods: &Ranges| {
+        let families = settings.pod_cidr.families();
+        settings.pod_cidr.includes_all(pods) && pods.families() == families
+    };
+    Ranges::from_list(&ranges)
+        .ok()
+        .filter(is_allocated)
         .ok_or_else(|| {
             Error::Refused(format!(
                 "the pods of this node have the range {text}, which is not in the cluster's range {}; run `kubectl delete node {}`, and \

@@ -20,6 +20,7 @@ use crate::published::{self, ClusterParameters};
 use crate::random_token::generate_bytes;
 use crate::settings::{Ports, SHARED_LAYOUT, Settings};
 use crate::shared_keys::{check_keys, download_keys, write_keys};
+use crate::token_issuers::check_issuers;
 
 /// The keys and the configuration of a control plane, which were verified.
 struct SharedConfiguration {
@@ -55,6 +56,7 @@ pub(super) async fn download_keys_and_settings(
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
+    check_issuers(&settings)?;
     check_node_is_absent(&client, &settings.node_name).await?;
     crate::files::create_dir(&settings.data_dir, 0o711)?;
     // First of all files: `reset` finds the machine by it.
@@ -105,6 +107,8 @@ fn to_control_plane_settings(
     let membership = worker.membership.take().unwrap_or_default();
     Ok(Settings {
         layout: SHARED_LAYOUT,
+        token_issuers: parameters.token_issuers,
+        replaced_issuers: None,
         // Machines reach each other's control plane at the default ports.
         ports: Ports {
             kubelet: worker.ports.kubelet,
@@ -144,6 +148,8 @@ mod tests {
             is_shared: true,
             endpoint: Some("api.example.com:6443".into()),
             extra_sans: vec!["192.0.2.77".into()],
+            token_issuers: Vec::new(),
+            network: crate::published::NetworkConfiguration::default(),
         }
     }
 

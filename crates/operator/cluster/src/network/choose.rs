@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 
 use crate::command::run_command;
 use crate::error::{Error, Result};
+use crate::ranges::Ranges;
 
 /// Range for tests between network devices (RFC 2544): not routed on the Internet, and unlike the
 /// private ranges rarely used by sites.
@@ -14,11 +15,11 @@ const CANDIDATES: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const CANDIDATE_COUNT: u32 = 512;
 
 /// Chooses a /24 for the link that nothing on this machine uses. `others` are the cluster's ranges.
-pub fn choose_node_network(data_dir: &Path, others: &[Ipv4Net]) -> Result<Ipv4Net> {
+pub fn choose_node_network(data_dir: &Path, others: &[Ranges]) -> Result<Ipv4Net> {
     // Without `ip` there are no links either, only simulated nodes.
     let routes = run_command("ip", &["-4", "route", "show", "table", "all"]).unwrap_or_default();
     let mut used = parse_routes(&routes);
-    used.extend(others);
+    used.extend(others.iter().filter_map(Ranges::v4));
     let digest = crate::files::digest_hex(data_dir.as_os_str().as_encoded_bytes());
     // Clusters begin at different candidates, so that two which start at once rarely collide.
     let start = u32::from_str_radix(&digest[..6], 16).unwrap_or_default();

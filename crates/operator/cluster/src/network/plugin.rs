@@ -5,10 +5,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use crate::cni_plugin::CniPlugin;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::settings::{Runtime, Settings};
+use crate::settings::Settings;
 
 /// The program, which is both plugins. containerd before 2.0 needs the second one.
 const PROGRAM: &str = "ironclad-cni";
@@ -17,8 +16,9 @@ const PLUGINS: [&str; 2] = [PROGRAM, "loopback"];
 /// Returns the program of the cluster's own plugin; None if the pod network has another one.
 #[must_use]
 pub fn plugin_program(settings: &Settings) -> Option<PathBuf> {
-    let is_own = settings.cni == CniPlugin::Ironclad && settings.runtime == Runtime::Own;
-    is_own.then(|| settings.bin_dir.join(PROGRAM))
+    settings
+        .has_network_agent()
+        .then(|| settings.bin_dir.join(PROGRAM))
 }
 
 /// Links the plugins of all nodes to the program in the directory of the binaries.
@@ -53,6 +53,7 @@ pub fn link_plugins(settings: &Settings, layout: &Layout) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::cni_plugin::CniPlugin;
 
     #[test]
     fn plugins_follow_the_directory_of_the_binaries() {

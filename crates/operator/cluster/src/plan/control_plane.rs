@@ -3,15 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use super::process::{Process, Ready, path_text, pool_argument};
+use crate::addresses::node_prefix_length;
 use crate::layout::Layout;
+use crate::ranges::Ranges;
 use crate::settings::Settings;
 
-/// The user `nobody`, for a process that parses data from pods and needs no permissions after its
-/// start.
-const NOBODY: u32 = 65534;
+/// User and group of cluster DNS, which parses data from pods. After its start it needs no
+/// permission except to read its kubeconfig. It is not `nobody`, whose other processes could read
+/// that file, too. The ID is in no range that systemd allocates.
+pub(crate) const DNS_USER: u32 = 61053;
 
-/// Flags of the API server that name a file beneath the directory of certificates.
+/// Flags of the API server that name a file beneath the directory of certificates. Components
+/// follow these files, CAs and keys of ServiceAccounts too: a change needs no restart.
 const API_SERVER_FILES: [(&str, &str); 14] = [
     ("client-ca-file", "ca.crt"),
     ("tls-cert-file", "apiserver.crt"),
@@ -45,6 +51,39 @@ pub(crate) fn format_member_url(address: IpAddr, port: u16) -> String {
 
 fn loopback_address(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Returns the flags with the size of nodes' ranges.
+fn list_mask_arguments(pods: &Ranges) -> Vec<String> {
+    let is_dual = pods.iter().count() > 1;
+    let flag = |range: IpNet| match (is_dual, range) {
+        (false, _) => "--node-cidr-mask-size",
+        (true, IpNet::V4(_)) => "--node-cidr-mask-size-ipv4",
+        (true, IpNet::V6(_)) => "--node-cidr-mask-size-ipv6",
+    };
+    pods.iter()
+        .map(|range| format!("{}={}", flag(range), node_prefix_length(range)))
+        .collect()
+}
+
+/// Returns the flags of a DNS server that listens at an address.
+pub(super) fn list_dns_arguments(settings: &Settings, listen: SocketAddr) -> Vec<String> {
+    let mut args = vec![
+        format!("--listen={listen}"),
+        format!("--domain={}", settings.domain),
+    ];
+    // Pods and nodes of this machine only: a resolver that answers everyone can be abused for
+    // amplification attacks.
+    let mut clients: Vec<IpNet> = settings.pod_cidr.iter().collect();
+    clients.push(IpNet::new_assert(Ipv4Addr::LOCALHOST.into(), 8).trunc());
+    clients.extend(settings.node_addresses().map(IpNet::from));
+    clients.extend(settings.link_ranges());
+    args.extend(clients.iter().map(|range| format!("--allow={range}")));
+    if settings.runs_pods() {
+        // The server binds its port as root, and then serves untrusted pods without any rights.
+        args.push(format!("--user={DNS_USER}"));
+    }
+    args
 }
 
 impl Builder<'_> {
@@ -121,11 +160,10 @@ impl Builder<'_> {
                 .iter()
                 .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
-        let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki_path(file)).collect();
         let ready = Ready::Tcp(loopback_address(ports.store));
         Process {
             needs_data: true,
-            ..self.process("kvstore", args, &inputs, ready, &[])
+            ..self.process("kvstore", args, &[], ready, &[])
         }
     }
 
@@ -157,8 +195,8 @@ impl Builder<'_> {
             format!("--advertise-address={}", self.settings.node_address),
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
             format!(
-                "--service-account-issuer=https://kubernetes.default.svc.{}",
-                self.settings.domain
+                "--service-account-issuer={}",
+                self.settings.service_account_issuer()
             ),
             // Node limits each kubelet to the objects of its own pods; RBAC alone would give them
             // all.
@@ -186,14 +224,10 @@ impl Builder<'_> {
                 .iter()
                 .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
-        if self.settings.cluster_enforces_policies() {
+        if self.settings.has_enforced_policies() {
             args.push("--network-policies-enforced".to_owned());
         }
-        let mut inputs: Vec<_> = API_SERVER_FILES
-            .iter()
-            .map(|(_, file)| self.pki_path(file))
-            .collect();
-        inputs.extend([authentication, audit_policy]);
+        let inputs = [authentication, audit_policy];
         self.process(
             "kube-apiserver",
             args,
@@ -213,8 +247,7 @@ impl Builder<'_> {
         let address = loopback_address(self.settings.ports.api_proxy);
         let ready = Ready::Tcp(address);
         let folder = format!("--data-dir={}", path_text(&self.settings.data_dir));
-        let inputs = [self.pki_path("ca.crt")];
-        let mut process = self.process("ironclad", Vec::new(), &inputs, ready, &[]);
+        let mut process = self.process("ironclad", Vec::new(), &[], ready, &[]);
         process.name = API_PROXY.to_owned();
         process.socket = Some(address);
         // After the flag for the verbosity, which is one of the program and not of its commands.
@@ -236,7 +269,7 @@ impl Builder<'_> {
     fn api_bind(&self) -> IpAddr {
         if self.settings.runs_pods() || self.settings.control_plane.is_some() {
             // Other machines and pods reach the API server by the address of the node.
-            Ipv4Addr::UNSPECIFIED.into()
+            self.settings.any_address()
         } else {
             Ipv4Addr::LOCALHOST.into()
         }
@@ -259,10 +292,6 @@ impl Builder<'_> {
             "--use-service-account-credentials=true".to_owned(),
             "--allocate-node-cidrs=true".to_owned(),
             format!("--cluster-cidr={}", self.settings.pod_cidr),
-            format!(
-                "--node-cidr-mask-size={}",
-                self.settings.node_prefix_length()
-            ),
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
             format!(
                 "--service-account-private-key-file={}",
@@ -278,14 +307,13 @@ impl Builder<'_> {
                 path_text(&self.pki_path("ca.key"))
             ),
         ];
+        args.extend(list_mask_arguments(&self.settings.pod_cidr));
         args.extend(pool_argument(self.settings));
-        // A component that reads its files once must be restarted when they change.
-        let inputs = [kubeconfig, self.pki_path("sa.key"), self.pki_path("ca.crt")];
         let ready = Ready::Tcp(loopback_address(ports.controller_manager));
         self.process(
             "kube-controller-manager",
             args,
-            &inputs,
+            &[kubeconfig],
             ready,
             &self.servers(),
         )
@@ -318,26 +346,14 @@ impl Builder<'_> {
         let listen = SocketAddr::new(self.settings.dns_listen_address(), ports.dns);
         let mut args = vec![
             format!("--kubeconfig={}", path_text(&kubeconfig)),
-            format!("--listen={listen}"),
-            format!("--domain={}", self.settings.domain),
             format!("--health-address={}", loopback_address(ports.dns_health)),
-            // Pods and this machine only: a resolver that answers everyone can be abused for
-            // amplification attacks.
-            format!("--allow={}", self.settings.pod_cidr),
-            "--allow=127.0.0.0/8".to_owned(),
-            format!("--allow={}/32", self.settings.node_address),
         ];
-        if self.settings.runs_pods() {
-            // It binds its port as root; afterwards it answers untrusted pods without any rights.
-            args.push(format!("--user={NOBODY}"));
-        } else {
-            args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
-        }
-        // The other nodes.
+        args.extend(list_dns_arguments(self.settings, listen));
+        // Other networks may masquerade what pods send to the node of this server.
         args.extend(
             self.settings
-                .node_network
-                .map(|range| format!("--allow={range}")),
+                .has_foreign_network()
+                .then(|| "--allow-nodes".to_owned()),
         );
         self.process(
             "cluster-dns",

@@ -3,11 +3,15 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::control_plane::{API_PROXY, Builder};
+use ipnet::IpNet;
+
+use super::control_plane::{API_PROXY, Builder, list_dns_arguments};
 use super::process::{Process, Ready, path_text, pool_argument};
+use crate::cni_plugin::{CniBackend, ENCRYPTED_TUNNEL, TUNNEL};
 use crate::layout::Layout;
 use crate::membership::Membership;
 use crate::node::ClusterNode;
+use crate::node_dns::{DNS_PORT, NODE_DNS};
 use crate::settings::Runtime;
 
 pub(super) struct NodeBuilder<'a> {
@@ -104,7 +108,7 @@ impl<'a> NodeBuilder<'a> {
             format!("--config={}", path_text(&config)),
             format!("--kubeconfig={}", path_text(&kubeconfig)),
             format!("--hostname-override={name}"),
-            format!("--node-ip={}", self.node.address),
+            format!("--node-ip={}", self.format_addresses()),
             format!(
                 "--root-dir={}",
                 path_text(&self.layout.data().join("kubelet"))
@@ -122,11 +126,7 @@ impl<'a> NodeBuilder<'a> {
                 ];
                 (inputs, self.proxy_dependency())
             }
-            None => {
-                let serving = format!("kubelet-serving-{name}.crt");
-                let inputs = vec![kubeconfig, config, self.cluster.pki_path(&serving)];
-                (inputs, self.servers())
-            }
+            None => (vec![kubeconfig, config], self.servers()),
         };
         if settings.runtime == Runtime::Own {
             after.push(self.node.process_name("containerd"));
@@ -137,6 +137,11 @@ impl<'a> NodeBuilder<'a> {
             // process: on a node that boots, pods must not start before.
             required.push(self.node.process_name("kube-proxy"));
         }
+        if settings.node_dns.is_some() && settings.has_pod_network() {
+            // The kubelet starts after the DNS server: otherwise a pod in the node's network could
+            // take port 53.
+            required.push(self.node.process_name(NODE_DNS));
+        }
         after.extend(required.iter().cloned());
         // The health port opens after the kubelet has reached its runtime.
         let ready = self.listens_at(settings.ports.kubelet_health);
@@ -144,6 +149,87 @@ impl<'a> NodeBuilder<'a> {
             required,
             ..self.process("kubelet", args, &inputs, ready, &after)
         }
+    }
+
+    fn format_addresses(&self) -> String {
+        let addresses: Vec<_> = self.node.addresses().map(|ip| ip.to_string()).collect();
+        addresses.join(",")
+    }
+
+    /// Returns the processes on which the clients of the API server on this node depend.
+    fn client_dependencies(&self) -> Vec<String> {
+        match self.cluster.settings.membership {
+            Some(_) => self.proxy_dependency(),
+            None => self.servers(),
+        }
+    }
+
+    /// Returns the agent of the pod network, if the node has one. It reads the nodes, as kube-proxy
+    /// does, and with the same identity. It writes the node's key with that of the kubelet, because
+    /// the identity of all nodes could replace the keys of others.
+    pub(super) fn network_agent(&self) -> Option<Process> {
+        let settings = self.cluster.settings;
+        if !settings.has_network_agent() {
+            return None;
+        }
+        let mut after = self.client_dependencies();
+        let kubeconfig = self.layout.kubeconfig("proxy");
+        let mut args = vec![
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--hostname-override={}", self.node.name),
+            format!("--cluster-cidr={}", settings.pod_cidr),
+            format!("--backend={}", settings.cni_backend),
+            format!("--bridge={}", settings.bridge()),
+            format!("--vxlan-device={TUNNEL}"),
+            format!("--wireguard-device={ENCRYPTED_TUNNEL}"),
+            format!("--cni-conf-dir={}", path_text(&self.layout.cni_conf())),
+            format!("--data-dir={}", path_text(&self.layout.cni_state())),
+        ];
+        let mut inputs = vec![kubeconfig];
+        // Without a control plane, kube-proxy has the kubelet's identity.
+        let has_proxy_identity = settings.membership.is_none();
+        if settings.cni_backend == CniBackend::Wireguard && has_proxy_identity {
+            let kubeconfig = self.layout.kubeconfig("kubelet");
+            args.push(format!("--node-kubeconfig={}", path_text(&kubeconfig)));
+            inputs.push(kubeconfig);
+        }
+        // The agent's configuration file lets pods start, so the agent waits until kube-proxy
+        // isolates those that policies select.
+        let required: Vec<_> = settings
+            .enforces_policies()
+            .then(|| self.node.process_name("kube-proxy"))
+            .into_iter()
+            .collect();
+        after.extend(required.iter().cloned());
+        Some(Process {
+            required,
+            ..self.process("ironclad-cni", args, &inputs, Ready::Started, &after)
+        })
+    }
+
+    /// Returns the DNS server of the node, if nodes have their own. It has the identity of the
+    /// cluster's DNS server: it parses packets of pods, and must not act as the node.
+    pub(super) fn dns(&self) -> Option<Process> {
+        let settings = self.cluster.settings;
+        let address = SocketAddr::new(settings.node_dns?, DNS_PORT);
+        let after = self.client_dependencies();
+        let kubeconfig = self.layout.kubeconfig("dns");
+        let health = SocketAddr::from((self.node.loopback, settings.ports.node_dns_health));
+        let mut args = vec![
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--health-address={health}"),
+            // The clients include the node and pods in its network: their packets have the server's
+            // address as source, too.
+            format!("--allow={}", IpNet::from(address.ip())),
+        ];
+        args.extend(list_dns_arguments(settings, address));
+        let ready = self.listens_at(settings.ports.node_dns_health);
+        let process = self.process("cluster-dns", args, &[kubeconfig], ready, &after);
+        Some(Process {
+            // The first node may run the cluster's DNS server, too.
+            name: self.node.process_name(NODE_DNS),
+            ..process
+        })
     }
 
     /// Returns the arguments with which a kubelet requests its certificates and registers its node.
@@ -183,16 +269,8 @@ impl<'a> NodeBuilder<'a> {
 
     pub(super) fn proxy(&self) -> Process {
         let config = self.layout.config("kube-proxy.yaml");
-        let mut inputs = vec![config.clone(), self.layout.kubeconfig("proxy")];
         let settings = self.cluster.settings;
-        let after = match &settings.membership {
-            Some(_) => {
-                // The kubelet renews it, and an open connection keeps the old one.
-                inputs.push(self.layout.kubelet_identity());
-                self.proxy_dependency()
-            }
-            None => self.servers(),
-        };
+        let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
         let mut args = vec![
             format!("--config={}", path_text(&config)),
             format!("--hostname-override={}", self.node.name),
@@ -206,6 +284,7 @@ impl<'a> NodeBuilder<'a> {
         }
         args.extend(pool_argument(settings));
         let ready = self.listens_at(settings.ports.proxy_health);
+        let after = self.client_dependencies();
         self.process("kube-proxy", args, &inputs, ready, &after)
     }
 }

@@ -57,7 +57,7 @@ pub struct Process {
     pub socket: Option<SocketAddr>,
     /// Readiness check.
     pub ready: Ready,
-    /// Files whose change requires a restart.
+    /// Files whose change requires a restart. Of a kubeconfig, all but CA and client certificate.
     pub inputs: Vec<PathBuf>,
     /// Digest of the program, arguments and inputs; set when the plan is written.
     #[serde(default)]
@@ -127,9 +127,34 @@ pub(super) fn process_stamp(process: &Process, pending: &[ConfigFile]) -> String
             Some(file) => file.content.clone().into_bytes(),
             None => std::fs::read(input).unwrap_or_default(),
         };
+        let content = match is_kubeconfig(input) {
+            true => remove_certificates(&content),
+            false => content,
+        };
         all.push_str(&crate::files::digest_hex(&content));
     }
     crate::files::digest_hex(all.as_bytes())
+}
+
+fn is_kubeconfig(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == "kubeconfig")
+}
+
+/// Returns a kubeconfig of this program without the CA, the certificate and its key, which
+/// processes follow without a restart. Its server is read once.
+fn remove_certificates(content: &[u8]) -> Vec<u8> {
+    let lines = content.split_inclusive(|byte| *byte == b'\n');
+    let followed: [&[u8]; 3] = [
+        b"certificate-authority-data:",
+        b"client-certificate-data:",
+        b"client-key-data:",
+    ];
+    let kept = lines.filter(|line| {
+        let line = line.trim_ascii_start();
+        !followed.iter().any(|field| line.starts_with(field))
+    });
+    kept.flatten().copied().collect()
 }
 
 /// Returns a path as text, for an argument.

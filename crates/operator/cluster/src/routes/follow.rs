@@ -2,6 +2,7 @@
 //! minute, because an administrator or a restarted network service may remove routes.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,9 @@ pub(crate) async fn follow_nodes(settings: Settings, layout: Layout) {
 
 async fn keep_routes(settings: &Settings, nodes: &Store<Node>, changed: &Notify) {
     let machine = Machine::for_settings(settings);
-    let source = settings.first_node().bridge_address();
+    let IpAddr::V4(source) = settings.first_node().bridge_address() else {
+        return;
+    };
     let mut reported = BTreeSet::new();
     nodes.wait_until_synced().await;
     loop {

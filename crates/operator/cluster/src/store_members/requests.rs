@@ -14,9 +14,10 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
 use super::decide::{JoinDefect, JoinStep, LocalMember, Member, find_update, next_join_step};
-use crate::connect::connect_store;
+use crate::connect::{connect_store, local_store_url};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::settings::Settings;
 
 /// Time for one request to one member.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -71,6 +72,25 @@ pub(crate) async fn list_members(
         "no member of the store lists the members{expected} ({})",
         failures.join("; ")
     )))
+}
+
+/// Lists the members as the member of this machine knows them, also if there is no quorum.
+pub(super) async fn list_local_members(
+    settings: &Settings,
+    layout: &Layout,
+    limit: Duration,
+) -> Result<Vec<Member>> {
+    let url = local_store_url(settings);
+    let mut client = ClusterClient::new(connect_store(&url, layout)?);
+    let request = MemberListRequest {
+        linearizable: false,
+    };
+    let reply = timeout(limit, client.member_list(request)).await;
+    match reply {
+        Ok(Ok(reply)) => Ok(read_list(reply.into_inner()).members),
+        Ok(Err(status)) => Err(Error::Refused(format!("{url}: {}", status.message()))),
+        Err(_) => Err(Error::Refused(format!("{url}: no response"))),
+    }
 }
 
 fn read_list(reply: MemberListResponse) -> MemberList {

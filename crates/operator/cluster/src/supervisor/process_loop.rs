@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::sockets::Sockets;
 use crate::error::Result;
 use crate::layout::Layout;
-use crate::namespaces::accepts_connections;
+use crate::namespaces::connect_inside;
 use crate::plan::{Process, Ready};
 use crate::process::{Running, choose_grace};
 
@@ -143,7 +143,8 @@ pub(crate) async fn is_ready(what: &Ready) -> bool {
         match what {
             Ready::Tcp(address) => TcpStream::connect(address).await.is_ok(),
             Ready::TcpInside(namespaces, address) => {
-                accepts_connections(namespaces.clone(), *address).await
+                let connected = connect_inside(namespaces.clone(), *address).await;
+                connected.is_some()
             }
             Ready::Unix(path) => UnixStream::connect(path).await.is_ok(),
             Ready::Started => true,

@@ -1,19 +1,26 @@
 //! Chooses the settings from options, stored settings and the machine.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+mod ports;
+
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use api_meta::names;
-use ipnet::Ipv4Net;
-
 use crate::checks::why_simulated;
-use crate::cni_plugin::CniPlugin;
+use crate::cni_plugin::{CniBackend, CniPlugin};
 use crate::control_plane::{ControlPlane, StoreMember};
 use crate::error::{Error, Result};
 use crate::network::choose_node_network;
+use crate::node_dns::{self, NodeDns};
+use crate::ranges::Ranges;
 use crate::settings::{LAYOUT, Ports, Runtime, SHARED_LAYOUT, Settings};
+use crate::token_issuers::choose_issuers;
+use crate::up::local_address as address;
 use crate::up::options::UpOptions;
+use crate::up::plugin::choose_plugin;
 use crate::up::pool::{check_pool, choose_pool};
+use api_meta::names;
+use ports::choose_ports;
+pub(crate) use ports::{pick_port, pick_ports};
 
 /// Returns the settings, and a remark for the user if something may be unexpected.
 pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)> {
@@ -23,7 +30,11 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let before = before.as_ref();
     refuse_joined(before, &data_dir)?;
     let (runtime, remark) = choose_runtime(options, before);
-    let control_plane = choose_control_plane(options, before, &runtime)?;
+    let (pod_cidr, service_cidr) = choose_ranges(options, before)?;
+    let cni = choose_plugin(options.cni, before.map(|b| b.cni), &pod_cidr, &runtime)?;
+    address::check_count(&options.node_addresses, &pod_cidr)?;
+    let has_own_network = runtime == Runtime::Own && cni != CniPlugin::None;
+    let control_plane = choose_control_plane(options, before, has_own_network)?;
     let settings = Settings {
         layout: match control_plane {
             Some(_) => SHARED_LAYOUT,
@@ -37,27 +48,24 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
             host_name,
         ),
         node_address: keep_or_choose(
-            options.node_address,
+            options.node_addresses.first().copied(),
             before.map(|b| &b.node_address),
-            choose_address,
+            || address::choose_address(pod_cidr.primary().addr().is_ipv4()),
         ),
+        second_address: None,
         runtime,
-        cni: CniPlugin::choose(options.cni, before.as_ref().map(|b| b.cni))?,
-        pod_cidr: check_fixed(
-            "--pod-cidr",
-            options.pod_cidr,
-            before.map(|b| b.pod_cidr),
-            [10, 244, 0, 0],
-            16,
-        )?,
-        service_cidr: check_fixed(
-            "--service-cidr",
-            options.service_cidr,
-            before.map(|b| b.service_cidr),
-            [10, 96, 0, 0],
-            16,
-        )?,
+        cni,
+        cni_backend: options
+            .cni_backend
+            .or(before.map(|b| b.cni_backend))
+            .unwrap_or_default(),
+        network_policies_enforced: are_policies_enforced(options, before),
+        pod_cidr,
+        service_cidr,
+        node_dns: choose_node_dns(options.node_dns, before, &pod_cidr)?,
         load_balancer_pool: choose_pool(options, before),
+        token_issuers: choose_issuers(options.authentication_config.as_deref(), before)?,
+        replaced_issuers: choose_replaced_issuers(options, before),
         // Not an option: certificates, DNS and the issuer of tokens would have to change together.
         domain: "cluster.local".to_owned(),
         ports: choose_ports(options, before.map(|b| b.ports))?,
@@ -67,9 +75,13 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
         membership: None,
         data_dir,
     };
-    let settings = add_node_network(settings)?;
+    let mut settings = add_node_network(settings)?;
+    let known = before.and_then(|before| before.second_address);
+    settings.second_address = address::choose_second(&settings, &options.node_addresses, known);
+    check_network_options(options, &settings, before)?;
     check_name(&settings.node_name)?;
     check_pool(&settings)?;
+    check_token_issuers(options, &settings, before)?;
     check_shared(&settings, before)?;
     Ok((settings, remark))
 }
@@ -104,7 +116,7 @@ pub(crate) fn reject_removed(settings: &Settings) -> Result<()> {
 fn choose_control_plane(
     options: &UpOptions,
     before: Option<&Settings>,
-    runtime: &Runtime,
+    has_own_network: bool,
 ) -> Result<Option<ControlPlane>> {
     before.map_or(Ok(()), reject_removed)?;
     let known = before.and_then(|before| before.control_plane.clone());
@@ -117,8 +129,8 @@ fn choose_control_plane(
         return Ok(known);
     };
     let mut all = known.unwrap_or_else(|| ControlPlane {
-        // A runtime of another owner has a network plugin of its own.
-        enforces_policies: *runtime == Runtime::Own,
+        // Another network enforces policies itself, or not.
+        enforces_policies: has_own_network,
         ..ControlPlane::default()
     });
     if shared.endpoint.is_some() {
@@ -194,11 +206,10 @@ fn keep_or_choose<T: Clone>(
 /// Chooses a range that objects in the store depend on: it can't change once they exist.
 fn check_fixed(
     flag: &str,
-    given: Option<Ipv4Net>,
-    before: Option<Ipv4Net>,
-    usual: [u8; 4],
-    length: u8,
-) -> Result<Ipv4Net> {
+    given: Option<Ranges>,
+    before: Option<Ranges>,
+    usual: &str,
+) -> Result<Ranges> {
     match (given, before) {
         (Some(given), Some(before)) if given.trunc() != before => Err(Error::Refused(format!(
             "{flag} is {before} in this cluster and can't change; leave the flag out, or start over with `down --purge`"
@@ -206,9 +217,147 @@ fn check_fixed(
         // 10.244.3.0/16 is the same range as 10.244.0.0/16.
         (Some(given), _) => Ok(given.trunc()),
         (None, Some(before)) => Ok(before),
-        (None, None) => Ipv4Net::new(Ipv4Addr::from(usual), length)
-            .map_err(|error| Error::Refused(error.to_string())),
+        (None, None) => usual
+            .parse()
+            .map_err(|error| Error::Refused(format!("{usual} {error}"))),
     }
+}
+
+/// Chooses the ranges of pods and Services. Of an omitted one, the usual ranges have the families
+/// of the other one.
+fn choose_ranges(options: &UpOptions, before: Option<&Settings>) -> Result<(Ranges, Ranges)> {
+    let given = options.pod_cidr.or(options.service_cidr);
+    let usual = |v4: &str, v6: &str| {
+        let families = given.map_or_else(|| vec![true], |given| given.families());
+        let ranges = families.iter().map(|is_v4| if *is_v4 { v4 } else { v6 });
+        ranges.collect::<Vec<_>>().join(",")
+    };
+    // As large as upstream permits: 2^16 nodes, and 2^16 Services.
+    let pods = check_fixed(
+        "--pod-cidr",
+        options.pod_cidr,
+        before.map(|before| before.pod_cidr),
+        &usual("10.244.0.0/16", "fd00:10:244::/48"),
+    )?;
+    let services = check_fixed(
+        "--service-cidr",
+        options.service_cidr,
+        before.map(|before| before.service_cidr),
+        &usual("10.96.0.0/16", "fd00:10:96::/112"),
+    )?;
+    Ok((pods, services))
+}
+
+/// Chooses the address of each node's DNS server.
+fn choose_node_dns(
+    given: Option<NodeDns>,
+    before: Option<&Settings>,
+    pods: &Ranges,
+) -> Result<Option<IpAddr>> {
+    let known = before.and_then(|before| before.node_dns);
+    match given {
+        None => Ok(known),
+        Some(given) => {
+            let address = given.address(pods.primary().addr().is_ipv4());
+            match known.filter(|known| *known != address) {
+                // Running pods have the former one in their resolv.conf.
+                Some(known) => Err(Error::Refused(format!(
+                    "the DNS server of each node has the address {known}, which can't change; leave --node-local-dns out"
+                ))),
+                None => Ok(Some(address)),
+            }
+        }
+    }
+}
+
+/// Rejects options of the pod network that would have no effect.
+pub(crate) fn check_network(settings: &Settings, backend: Option<CniBackend>) -> Result<()> {
+    if backend.is_some() && !settings.has_network_agent() {
+        return Err(Error::Refused(
+            "--cni-backend is an option of --cni ironclad; give both, or leave it out".to_owned(),
+        ));
+    }
+    let is_direct = settings.has_network_agent() && settings.cni_backend == CniBackend::Direct;
+    if is_direct && settings.node_count > 1 && settings.node_address.is_ipv6() {
+        // The kernel does not respond for it on the link (`network/link.rs`).
+        return Err(Error::Refused(
+            "--cni-backend direct needs an IPv4 address of the machine as its first one with --nodes, because an IPv6 \
+             address is on no link of the other nodes; use auto"
+                .to_owned(),
+        ));
+    }
+    if let Some(address) = settings.node_dns {
+        node_dns::check_address(settings, address)?;
+    }
+    Ok(())
+}
+
+/// Returns whether the network of another owner enforces NetworkPolicies: as the option says, or as
+/// is stored.
+fn are_policies_enforced(options: &UpOptions, before: Option<&Settings>) -> bool {
+    let stored = before.is_some_and(|before| before.network_policies_enforced);
+    options.network_policies_enforced.unwrap_or(stored)
+}
+
+/// Rejects options of the pod network that would have no effect, and a statement about the
+/// enforcement of NetworkPolicies that is wrong or that the cluster would not take over from this
+/// machine.
+fn check_network_options(
+    options: &UpOptions,
+    settings: &Settings,
+    before: Option<&Settings>,
+) -> Result<()> {
+    check_network(settings, options.cni_backend)?;
+    let Some(given) = options.network_policies_enforced else {
+        return Ok(());
+    };
+    if given && !settings.has_network_of_others() {
+        return Err(Error::Refused(
+            "--network-policies-enforced is for a pod network that you install (--cni none) or that of --runtime-endpoint, \
+             and this machine has neither; leave it out"
+                .to_owned(),
+        ));
+    }
+    let is_changed = before.is_some_and(|before| before.network_policies_enforced != given);
+    if is_changed && settings.joined_control_plane().is_some() && options.shared.is_none() {
+        return Err(Error::Refused(
+            "this machine joined a control plane, and takes --network-policies-enforced over from it; change it for the \
+             cluster with `ironclad init`"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Rejects other issuers of tokens than those of the cluster on a machine that takes them over.
+fn check_token_issuers(
+    options: &UpOptions,
+    settings: &Settings,
+    before: Option<&Settings>,
+) -> Result<()> {
+    let is_changed = before.is_some_and(|before| before.token_issuers != settings.token_issuers);
+    if is_changed && settings.joined_control_plane().is_some() && options.shared.is_none() {
+        return Err(Error::Refused(
+            "this machine joined a control plane, and takes the issuers of tokens over from it; change them for the cluster \
+             with `ironclad init --authentication-config`"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the issuers that those of this command replace, or those of one that ended before it had
+/// published them; None if neither has changed them.
+fn choose_replaced_issuers(
+    options: &UpOptions,
+    before: Option<&Settings>,
+) -> Option<Vec<serde_json::Value>> {
+    let interrupted = before.and_then(|before| before.replaced_issuers.clone());
+    if interrupted.is_some() || options.authentication_config.is_none() {
+        return interrupted;
+    }
+    // As far as this machine knows. The command reads those of the cluster when a server responds.
+    Some(before.map_or_else(Vec::new, |before| before.token_issuers.clone()))
 }
 
 fn choose_node_count(given: Option<u8>, before: Option<u8>) -> Result<u8> {
@@ -301,105 +450,12 @@ fn valid_name(name: &str) -> bool {
     names::dns1123_subdomain(name).is_empty()
 }
 
-/// Returns the address from which this machine sends packets to `target`, without sending one.
-pub(crate) fn local_address_for(target: SocketAddr) -> Option<IpAddr> {
-    // Connecting a UDP socket only looks up the route.
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(target).ok()?;
-    let local = socket.local_addr().ok()?.ip();
-    (!local.is_unspecified()).then_some(local)
-}
-
-/// Returns the address of the default route, or of any interface, or loopback.
-pub(crate) fn choose_address() -> IpAddr {
-    // An address for documentation (RFC 5737).
-    let routed = local_address_for(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9)));
-    routed
-        .filter(|ip| !ip.is_loopback())
-        // A machine without a way to the Internet may have no default route.
-        .or_else(any_address)
-        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
-}
-
-fn any_address() -> Option<IpAddr> {
-    let addresses = nix::ifaddrs::getifaddrs().ok()?;
-    addresses
-        // The bridges of an earlier cluster may still be there.
-        .filter(|entry| !is_own_device(&entry.interface_name))
-        .filter_map(|entry| entry.address?.as_sockaddr_in().map(|socket| socket.ip()))
-        .find(|ip| !ip.is_loopback() && !ip.is_link_local())
-        .map(IpAddr::V4)
-}
-
-/// Returns whether a device belongs to a cluster, this one or another.
-fn is_own_device(name: &str) -> bool {
-    Settings::is_bridge(name) || name.starts_with("ironclad-n") || name.starts_with("icn")
-}
-
-fn choose_ports(options: &UpOptions, before: Option<Ports>) -> Result<Ports> {
-    let mut ports = match before {
-        Some(before) => before,
-        // Only for a new cluster: kubeconfigs that users copied name the port.
-        None if options.pick_ports => pick_ports()?,
-        None => Ports::default(),
-    };
-    for (port, given) in [
-        (&mut ports.api, options.api_port),
-        (&mut ports.store, options.store_port),
-        (&mut ports.store_peer, options.store_peer_port),
-        (&mut ports.kubelet, options.kubelet_port),
-        (&mut ports.dns, options.dns_port),
-    ] {
-        match given {
-            // 0 asks the kernel, as with every listener.
-            Some(0) => *port = pick_port()?,
-            Some(given) => *port = given,
-            None => {}
-        }
-    }
-    Ok(ports)
-}
-
-fn bind_free_port() -> Result<(TcpListener, u16)> {
-    let failed = || Error::Refused("no free port can be found".to_owned());
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|_| failed())?;
-    let port = listener.local_addr().map_err(|_| failed())?.port();
-    Ok((listener, port))
-}
-
-pub(crate) fn pick_port() -> Result<u16> {
-    bind_free_port().map(|(_, port)| port)
-}
-
-/// Picks free ports; all are held until the last is found, so that they differ.
-pub(crate) fn pick_ports() -> Result<Ports> {
-    let held = std::iter::repeat_with(bind_free_port)
-        // One for each field of `Ports`.
-        .take(12)
-        .collect::<Result<Vec<_>>>()?;
-    let mut next = held.iter().map(|(_, port)| *port);
-    let mut take = || next.next().unwrap_or_default();
-    Ok(Ports {
-        api: take(),
-        store: take(),
-        store_peer: take(),
-        kubelet: take(),
-        kubelet_health: take(),
-        controller_manager: take(),
-        scheduler: take(),
-        proxy_metrics: take(),
-        proxy_health: take(),
-        dns: take(),
-        dns_health: take(),
-        api_proxy: take(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::control_plane::SharedOptions;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn node_names_are_dns_subdomains() {
@@ -421,53 +477,170 @@ mod tests {
 
     #[test]
     fn address_range_cannot_change() {
-        let (one, other): (Ipv4Net, Ipv4Net) = (
-            "10.1.0.0/16".parse().unwrap(),
-            "10.2.0.0/16".parse().unwrap(),
-        );
-        assert_eq!(
-            check_fixed("--x", None, Some(one), [10, 0, 0, 0], 8).unwrap(),
-            one
-        );
-        assert_eq!(
-            check_fixed("--x", Some(one), Some(one), [10, 0, 0, 0], 8).unwrap(),
-            one
-        );
-        assert!(check_fixed("--x", Some(other), Some(one), [10, 0, 0, 0], 8).is_err());
+        let ranges = |text: &str| text.parse::<Ranges>().unwrap();
+        let (one, other) = (ranges("10.1.0.0/16"), ranges("10.2.0.0/16"));
+        let check = |given| check_fixed("--x", given, Some(one), "10.0.0.0/8");
+        assert_eq!(check(None).unwrap(), one);
+        assert_eq!(check(Some(one)).unwrap(), one);
+        assert!(check(Some(other)).is_err());
+        assert!(check(Some(ranges("10.1.0.0/16,fd00::/48"))).is_err());
     }
 
     #[test]
-    fn picked_ports_are_distinct() {
-        let mut all: Vec<u16> = pick_ports()
-            .unwrap()
-            .all()
-            .iter()
-            .map(|(_, port, _)| *port)
-            .collect();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 11);
+    fn omitted_range_has_the_families_of_the_other_one() {
+        for (pods, services, expect) in [
+            (None, None, "10.244.0.0/16 10.96.0.0/16"),
+            (Some("fd00::/56"), None, "fd00::/56 fd00:10:96::/112"),
+            (
+                None,
+                Some("fd01::/112,10.5.0.0/16"),
+                "fd00:10:244::/48,10.244.0.0/16 fd01::/112,10.5.0.0/16",
+            ),
+        ] {
+            let options = UpOptions {
+                pod_cidr: pods.map(|text| text.parse().unwrap()),
+                service_cidr: services.map(|text| text.parse().unwrap()),
+                ..UpOptions::default()
+            };
+            let (pods, services) = choose_ranges(&options, None).unwrap();
+            assert_eq!(format!("{pods} {services}"), expect);
+        }
     }
 
+    /// Pods that run have the former address in their files.
     #[test]
-    fn ports_are_those_given_then_the_stored_then_the_default_ones() {
-        let stored = Ports {
-            api: 7000,
-            store: 7001,
-            ..Ports::default()
+    fn dns_servers_of_nodes_keep_their_address() {
+        let pods = Settings::example().pod_cidr;
+        let stored = Settings {
+            node_dns: "169.254.20.10".parse().ok(),
+            ..Settings::example()
         };
-        let options = UpOptions {
-            api_port: Some(8000),
-            ..UpOptions::default()
+        let choose = |given: Option<&str>, before| {
+            let given = given.map(|text| text.parse().unwrap());
+            choose_node_dns(given, before, &pods).map(|found| found.map(|ip| ip.to_string()))
         };
-        let ports = choose_ports(&options, Some(stored)).unwrap();
-        assert_eq!((ports.api, ports.store, ports.dns), (8000, 7001, 10053));
-        let picked = UpOptions {
-            api_port: Some(0),
-            ..UpOptions::default()
+        let usual = || Some("169.254.20.10".to_owned());
+        assert_eq!(choose(None, None).unwrap(), None);
+        assert_eq!(choose(Some("auto"), None).unwrap(), usual());
+        assert_eq!(choose(None, Some(&stored)).unwrap(), usual());
+        assert_eq!(choose(Some("auto"), Some(&stored)).unwrap(), usual());
+        assert!(choose(Some("169.254.20.11"), Some(&stored)).is_err());
+        assert_eq!(
+            choose(Some("auto"), Some(&Settings::example())).unwrap(),
+            usual()
+        );
+    }
+
+    /// It would end the warning about policies that nothing enforces.
+    #[test]
+    fn policies_are_said_to_be_enforced_by_a_network_of_another_owner_only() {
+        let without = Settings {
+            cni: CniPlugin::None,
+            ..Settings::example()
         };
-        let ports = choose_ports(&picked, Some(stored)).unwrap();
-        assert!(ports.api != 0 && ports.api != 7000);
+        let endpoint = Settings {
+            runtime: Runtime::Endpoint("unix:///c.sock".into()),
+            ..Settings::example_shared()
+        };
+        let simulated = Settings {
+            runtime: Runtime::Simulated,
+            ..Settings::example()
+        };
+        let check = |settings: &Settings, given, shared| {
+            let options = UpOptions {
+                network_policies_enforced: given,
+                shared,
+                ..UpOptions::default()
+            };
+            check_network_options(&options, settings, Some(settings))
+                .map_err(|error| error.to_string())
+        };
+        let init = || Some(SharedOptions::default());
+        for (settings, given, shared, expected) in [
+            (&without, Some(true), None, ""),
+            (&without, Some(false), None, ""),
+            (&Settings::example(), Some(true), None, "has neither"),
+            (&simulated, Some(true), None, "has neither"),
+            (&Settings::example(), Some(false), None, ""),
+            (&Settings::example(), None, None, ""),
+            (&endpoint, Some(true), None, "ironclad init"),
+            (&endpoint, Some(true), init(), ""),
+            // Nothing changes.
+            (&endpoint, Some(false), None, ""),
+        ] {
+            let found = check(settings, given, shared);
+            let found = found.err().unwrap_or_default();
+            assert!(
+                found.contains(expected) && found.is_empty() == expected.is_empty(),
+                "{found}"
+            );
+        }
+    }
+
+    /// The machine would replace them with those of the cluster at its next start.
+    #[test]
+    fn token_issuers_of_a_joined_machine_are_those_of_the_cluster() {
+        let joined = Settings::example_shared();
+        let changed = |settings: &Settings| Settings {
+            token_issuers: vec![serde_json::json!({})],
+            ..settings.clone()
+        };
+        let first = Settings::example();
+        let init = || Some(SharedOptions::default());
+        for (before, after, shared, expected) in [
+            (&joined, changed(&joined), None, "ironclad init"),
+            (&joined, changed(&joined), init(), ""),
+            (&joined, joined.clone(), None, ""),
+            (&first, changed(&first), None, ""),
+        ] {
+            let options = UpOptions {
+                shared,
+                ..UpOptions::default()
+            };
+            let checked = check_token_issuers(&options, &after, Some(before));
+            let found = checked.map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(found.contains(expected), "{found}");
+            assert_eq!(found.is_empty(), expected.is_empty(), "{found}");
+        }
+    }
+
+    /// Otherwise the issuers of the cluster would replace them.
+    #[test]
+    fn token_issuers_of_an_interrupted_command_are_unpublished() {
+        let list = |name: &str| vec![serde_json::json!({ "name": name })];
+        let published = Settings {
+            token_issuers: list("published"),
+            ..Settings::example_shared()
+        };
+        let interrupted = Settings {
+            token_issuers: list("given"),
+            replaced_issuers: Some(list("published")),
+            ..published.clone()
+        };
+        for (given, before, expected) in [
+            (None, None, None),
+            (None, Some(&published), None),
+            (None, Some(&interrupted), Some(list("published"))),
+            (
+                Some("issuers.yaml"),
+                Some(&published),
+                Some(list("published")),
+            ),
+            (
+                Some("issuers.yaml"),
+                Some(&interrupted),
+                Some(list("published")),
+            ),
+            // They are removed.
+            (Some(""), None, Some(Vec::new())),
+        ] {
+            let options = UpOptions {
+                authentication_config: given.map(PathBuf::from),
+                ..UpOptions::default()
+            };
+            let found = choose_replaced_issuers(&options, before);
+            assert_eq!(found, expected, "{given:?} {}", before.is_some());
+        }
     }
 
     #[test]
@@ -491,7 +664,7 @@ mod tests {
                 shared,
                 ..UpOptions::default()
             };
-            choose_control_plane(&options, before, &Runtime::Own)
+            choose_control_plane(&options, before, true)
         };
         let plain = Settings::example();
         assert_eq!(choose(None, None).unwrap(), None);

@@ -1,11 +1,10 @@
 //! Chooses the pool of addresses for load balancers.
 
-use std::net::IpAddr;
-
 use api_address_pool::AddressPool;
 use ipnet::IpNet;
 
 use crate::error::{Error, Result};
+use crate::ranges::Ranges;
 use crate::settings::Settings;
 use crate::up::options::UpOptions;
 
@@ -28,14 +27,16 @@ pub(super) fn check_pool(settings: &Settings) -> Result<()> {
             "simulated nodes announce no addresses; leave the flag out".to_owned(),
         ));
     }
-    let networks = [settings.pod_cidr, settings.service_cidr].map(IpNet::V4);
+    let networks: Vec<IpNet> = [settings.pod_cidr, settings.service_cidr]
+        .iter()
+        .flat_map(Ranges::iter)
+        .collect();
     if let Some(network) = networks.iter().find(|network| pool.overlaps(network)) {
         return Err(refuse(format!(
             "it has addresses of {network}, the range of pods or Services; take them from the network of the nodes"
         )));
     }
-    let node: IpAddr = settings.node_address;
-    if pool.contains(node) {
+    if let Some(node) = settings.node_addresses().find(|node| pool.contains(*node)) {
         return Err(refuse(format!(
             "it has {node}, the address of this node; take addresses that no host has"
         )));

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use client::{Client, Decode, ListParams};
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
@@ -40,7 +40,9 @@ pub(super) async fn register_nodes(
     }
     let mut plan = make_plan(settings, layout);
     plan.keep_kubelets(&known);
-    start_processes(settings, layout, plan)?;
+    let processes = start_processes(settings, layout, plan)?;
+    // The former API server would end during the requests below.
+    wait::wait_for_own_server(settings, &processes, layout).await?;
     wait::wait_for_api_server(client, layout).await?;
     // A machine may have joined since `check_added_nodes`.
     check_ranges_are_free(&nodes, &list_nodes(client).await?)?;
@@ -98,14 +100,25 @@ fn check_ranges_are_free(own: &[ClusterNode], nodes: &[Node]) -> Result<()> {
 }
 
 /// Returns a node of another machine, and its range, if a node of `own` has a part of that range.
-fn find_range_conflict(own: &[ClusterNode], nodes: &[Node]) -> Option<(String, Ipv4Net)> {
+fn find_range_conflict(own: &[ClusterNode], nodes: &[Node]) -> Option<(String, IpNet)> {
     nodes.iter().find_map(|node| {
         let name = node.metadata.name.clone()?;
-        let range: Ipv4Net = node.spec.as_ref()?.pod_cidr.as_ref()?.parse().ok()?;
-        let overlaps = |pods: &Ipv4Net| pods.contains(&range) || range.contains(pods);
-        let taken = |own: &ClusterNode| own.name != name && overlaps(&own.pods);
-        own.iter().any(taken).then_some((name, range))
+        let taken = |range: &IpNet| {
+            let overlaps = |own: &ClusterNode| own.name != name && own.pods.overlap(*range);
+            own.iter().any(overlaps)
+        };
+        let range = list_pod_ranges(node).into_iter().find(taken)?;
+        Some((name, range))
     })
+}
+
+/// Returns the ranges of a node's pods.
+pub(crate) fn list_pod_ranges(node: &Node) -> Vec<IpNet> {
+    let spec = node.spec.as_ref();
+    let listed = spec.and_then(|spec| spec.pod_cidrs.clone());
+    let single = spec.and_then(|spec| Some(vec![spec.pod_cidr.clone()?]));
+    let texts = listed.or(single).unwrap_or_default();
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 /// Publishes the address through which other machines reach a node that is a namespace of this one.
@@ -176,7 +189,7 @@ fn node_object(node: &ClusterNode) -> Value {
             // node.
             "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" },
         },
-        "spec": { "podCIDR": node.pods, "podCIDRs": [node.pods] },
+        "spec": { "podCIDR": node.pods.primary(), "podCIDRs": node.pods.iter().collect::<Vec<_>>() },
     })
 }
 

@@ -14,7 +14,7 @@ use crate::plan::Process;
 use crate::process::{Record, choose_extra_grace};
 use crate::settings::Settings;
 use crate::supervisor::is_ready;
-use crate::up::wait::{http_ok, is_node_ready_of};
+use crate::up::wait::{has_names, is_node_ready_of};
 
 /// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -84,7 +84,8 @@ impl<'a> HealthChecks<'a> {
             // The API server's check includes the store.
             Some("kvstore" | "kube-apiserver") => self.is_api_ready().await,
             Some("kubelet") => self.is_node_ready(&process.node, &record).await,
-            Some("cluster-dns") => http_ok(self.settings.ports.dns_health, "/ready").await,
+            // Its port is open before it has the names of the cluster.
+            Some("cluster-dns") => has_names(&process.ready).await,
             _ => true,
         };
         is_healthy.then_some(record.pid)
@@ -99,7 +100,7 @@ impl<'a> HealthChecks<'a> {
     async fn is_node_ready(&self, name: &str, kubelet: &Record) -> bool {
         let nodes = self.client.api::<Node>();
         let found = tokio::time::timeout(REQUEST_TIMEOUT, nodes.get(name)).await;
-        matches!(found, Ok(Ok(node)) if is_node_ready_of(&node, kubelet))
+        matches!(found, Ok(Ok(node)) if is_node_ready_of(self.settings, &node, kubelet))
     }
 
     /// Returns the error of a component that is not healthy.

@@ -73,7 +73,7 @@ fn preempting() -> Failure {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pods_come_by_priority_and_age_unless_gated() {
     let queue = queue();
     queue.set_pod(pod("low", 0, false), None, 1);
@@ -89,7 +89,7 @@ async fn pods_come_by_priority_and_age_unless_gated() {
     assert_eq!(next(&queue).await, "held");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn rejected_pods_wait_for_a_change_that_helps() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -109,7 +109,7 @@ async fn rejected_pods_wait_for_a_change_that_helps() {
     assert_eq!(queue.count_pending(), Counts::default());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn errored_pod_backs_off() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -124,7 +124,7 @@ async fn errored_pod_backs_off() {
     );
     let before = Instant::now();
     assert_eq!(next(&queue).await, "p");
-    assert!(before.elapsed() >= Duration::from_millis(45));
+    assert!(before.elapsed() >= Duration::from_millis(50));
 }
 
 /// Returns whether the queue has no pod to try for longer than the maximum back-off of these tests.
@@ -134,7 +134,7 @@ async fn rests(queue: &Queue) -> bool {
         .is_err()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn held_pod_is_tried_only_after_its_preemption_has_ended() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -147,7 +147,7 @@ async fn held_pod_is_tried_only_after_its_preemption_has_ended() {
     assert_eq!(next(&queue).await, "p");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn released_pod_waits_for_a_change_unless_its_preemption_failed() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -161,7 +161,7 @@ async fn released_pod_waits_for_a_change_unless_its_preemption_failed() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn plugins_see_only_the_kinds_of_changes_that_they_asked_for() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -173,7 +173,7 @@ async fn plugins_see_only_the_kinds_of_changes_that_they_asked_for() {
     assert_eq!(queue.count_pending().unschedulable, 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn failed_pod_goes_behind_younger_pods_of_its_priority() {
     let queue = queue();
     queue.set_pod(pod("old", 0, false), None, 1);
@@ -188,7 +188,7 @@ async fn failed_pod_goes_behind_younger_pods_of_its_priority() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pod_does_not_wake_itself_by_its_own_change() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -208,7 +208,7 @@ fn backoff_doubles_with_each_attempt_up_to_the_maximum() {
     assert_eq!(seconds, [1, 2, 4, 8, 10, 10]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unschedulable_pod_is_retried_after_the_maximum_time_without_an_event() {
     let delays = QueueDelays {
         unschedulable: Duration::from_millis(80),
@@ -220,10 +220,10 @@ async fn unschedulable_pod_is_retried_after_the_maximum_time_without_an_event() 
     let before = Instant::now();
     queue.requeue_failed("p", by("Fit"), 2);
     assert_eq!(next(&queue).await, "p");
-    assert!(before.elapsed() >= Duration::from_millis(75));
+    assert!(before.elapsed() >= Duration::from_millis(80));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pod_in_back_off_is_tried_early_if_no_other_pod_is_active() {
     let delays = QueueDelays {
         first_backoff: Duration::from_secs(60),
@@ -246,7 +246,7 @@ async fn pod_in_back_off_is_tried_early_if_no_other_pod_is_active() {
     assert!(rests(&queue).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn event_does_not_release_a_gated_pod() {
     let queue = queue();
     queue.set_pod(pod("p", 0, true), None, 1);
@@ -256,7 +256,7 @@ async fn event_does_not_release_a_gated_pod() {
     assert!(rests(&queue).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn change_of_the_pod_during_its_attempt_is_considered_at_the_end() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -271,7 +271,7 @@ async fn change_of_the_pod_during_its_attempt_is_considered_at_the_end() {
     assert_eq!((attempt.pod.priority(), attempt.attempts), (7, 2));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pods_in_flight_are_tried_again_in_a_new_term() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);
@@ -280,7 +280,7 @@ async fn pods_in_flight_are_tried_again_in_a_new_term() {
     assert_eq!(next(&queue).await, "p");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn closed_queue_returns_no_pod() {
     let queue = queue();
     queue.set_pod(pod("p", 0, false), None, 1);

@@ -117,6 +117,21 @@ fn one_of_class() -> Value {
     json!({"deviceClassName": "c"})
 }
 
+/// Returns a slice of a pool that several nodes share.
+fn pool_slice(name: &str, generation: i64, count: i64, nodes: Value, devices: Value) -> Value {
+    let mut spec = json!({"driver": "d", "devices": devices,
+        "pool": {"name": "pool", "generation": generation, "resourceSliceCount": count}});
+    for (key, value) in nodes.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+fn in_zone(zone: &str) -> Value {
+    json!({"nodeSelectorTerms": [{"matchExpressions":
+        [{"key": "zone", "operator": "In", "values": [zone]}]}]})
+}
+
 #[test]
 fn claim_gets_a_free_device_of_its_node() {
     let mut all = objects(vec![
@@ -346,138 +361,6 @@ fn tainted_device_needs_a_toleration() {
     );
 }
 
-/// Returns a slice of a pool that several nodes share.
-fn pool_slice(name: &str, generation: i64, count: i64, nodes: Value, devices: Value) -> Value {
-    let mut spec = json!({"driver": "d", "devices": devices,
-        "pool": {"name": "pool", "generation": generation, "resourceSliceCount": count}});
-    for (key, value) in nodes.as_object().unwrap() {
-        spec[key] = value.clone();
-    }
-    json!({"metadata": {"name": name}, "spec": spec})
-}
-
-fn in_zone(zone: &str) -> Value {
-    json!({"nodeSelectorTerms": [{"matchExpressions":
-        [{"key": "zone", "operator": "In", "values": [zone]}]}]})
-}
-
-#[test]
-fn slices_reach_the_nodes_that_they_select() {
-    let per_device = json!([{"name": "x1", "nodeName": "a"}, {"name": "x2", "nodeSelector": in_zone("b")},
-        {"name": "x3", "allNodes": true}]);
-    for (nodes, devices, expect) in [
-        (
-            json!({"allNodes": true}),
-            json!([device("x1")]),
-            ["x1", "x1", "x1"],
-        ),
-        (
-            json!({"nodeSelector": in_zone("b")}),
-            json!([device("x1")]),
-            ["", "x1", ""],
-        ),
-        (
-            json!({"perDeviceNodeSelection": true}),
-            per_device,
-            ["x1", "x2", "x3"],
-        ),
-        (json!({}), json!([device("x1")]), ["", "", ""]),
-    ] {
-        let all = objects(vec![pool_slice("s", 1, 1, nodes.clone(), devices)]);
-        let got = ["a", "b", "c"].map(|node| allocate(&all, &claim(one_of_class()), node));
-        let want = expect.map(|name| match name {
-            "" => Err(Failure::NoDevices),
-            name => Ok(format!("r={name}")),
-        });
-        assert_eq!(got, want, "{nodes}");
-    }
-}
-
-#[test]
-fn only_complete_pools_of_the_newest_generation_are_used() {
-    let everywhere = || json!({"allNodes": true});
-    let slice = |name: &str, generation, count, device_name: &str| {
-        pool_slice(
-            name,
-            generation,
-            count,
-            everywhere(),
-            json!([device(device_name)]),
-        )
-    };
-    let every = claim(json!({"deviceClassName": "c", "allocationMode": "All"}));
-    let not_now = |state: &str| {
-        let text = "request r: asks for all devices, but resource pool d/pool is currently";
-        Err(Failure::NotNow(format!("{text} {state}")))
-    };
-    for (slices, one, all_of_them) in [
-        (
-            vec![slice("s1", 1, 1, "old"), slice("s2", 2, 1, "new")],
-            Ok("r=new".to_owned()),
-            Ok("r=new".to_owned()),
-        ),
-        (
-            vec![slice("s1", 2, 2, "x1")],
-            Err(Failure::NoDevices),
-            not_now("being updated"),
-        ),
-        (
-            vec![slice("s1", 1, 2, "x1"), slice("s2", 1, 2, "x1")],
-            Err(Failure::NotNow(
-                "invalid resource pools were encountered".to_owned(),
-            )),
-            not_now("invalid"),
-        ),
-    ] {
-        let all = objects(slices);
-        assert_eq!(allocate(&all, &claim(one_of_class()), "a"), one);
-        assert_eq!(allocate(&all, &every, "a"), all_of_them);
-    }
-}
-
-#[test]
-fn slice_of_another_node_does_not_replace_the_pool_of_a_node() {
-    let mut forged = local_slice("b", json!([device("b1")]));
-    forged["spec"]["pool"] = json!({"name": "a", "generation": 9, "resourceSliceCount": 1});
-    let all = objects(vec![local_slice("a", json!([device("a1")])), forged]);
-    assert_eq!(
-        allocate(&all, &claim(one_of_class()), "a"),
-        Ok("r=a1".to_owned())
-    );
-}
-
-#[test]
-fn result_is_limited_to_the_nodes_of_its_devices() {
-    let local = objects(vec![local_slice("a", json!([device("a1")]))]);
-    let got = allocate_all(&local, &[claim(one_of_class())], "a").unwrap();
-    let only_a = json!({"nodeSelectorTerms": [{"matchFields":
-        [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]});
-    let selector =
-        |results: &[AllocationResult]| serde_json::to_value(&results[0].node_selector).unwrap();
-    assert_eq!(selector(&got), only_a);
-    for (nodes, devices, want) in [
-        (
-            json!({"allNodes": true}),
-            json!([device("x1")]),
-            Value::Null,
-        ),
-        (
-            json!({"nodeSelector": in_zone("a")}),
-            json!([device("x1")]),
-            in_zone("a"),
-        ),
-        (
-            json!({"allNodes": true}),
-            json!([{"name": "x1", "bindsToNode": true}]),
-            only_a,
-        ),
-    ] {
-        let all = objects(vec![pool_slice("s", 1, 1, nodes.clone(), devices)]);
-        let got = allocate_all(&all, &[claim(one_of_class())], "a").unwrap();
-        assert_eq!(selector(&got), want, "{nodes}");
-    }
-}
-
 #[test]
 fn configurations_of_classes_and_claims_are_carried_over() {
     let opaque = |text: &str| json!({"opaque": {"driver": "d", "parameters": {"kind": text}}});
@@ -512,81 +395,6 @@ fn configurations_of_classes_and_claims_are_carried_over() {
 }
 
 #[test]
-fn partitions_share_the_counters_of_their_device() {
-    let partition = |name: &str, memory: &str| json!({"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": {"memory": {"value": memory}}}]});
-    let here = || json!({"nodeName": "a"});
-    let mut counters = pool_slice("counters", 1, 2, here(), json!([]));
-    counters["spec"]["sharedCounters"] =
-        json!([{"name": "gpu", "counters": {"memory": {"value": "8Gi"}}}]);
-    let devices = json!([
-        partition("whole", "8Gi"),
-        partition("half1", "4Gi"),
-        partition("half2", "4Gi")
-    ]);
-    let mut all = objects(vec![counters, pool_slice("devices", 1, 2, here(), devices)]);
-    let count = |count: i64| {
-        claim(json!({"deviceClassName": "c", "allocationMode": "ExactCount", "count": count}))
-    };
-    assert_eq!(allocate(&all, &count(1), "a"), Ok("r=whole".to_owned()));
-    assert_eq!(
-        allocate(&all, &count(2), "a"),
-        Ok("r=half1 r=half2".to_owned())
-    );
-    assert_eq!(allocate(&all, &count(3), "a"), Err(Failure::NoDevices));
-    all.allocated = vec![allocated_claim("d", "pool", "half1")];
-    assert_eq!(allocate(&all, &count(1), "a"), Ok("r=half2".to_owned()));
-    assert_eq!(allocate(&all, &count(2), "a"), Err(Failure::NoDevices));
-    all.allocated = vec![allocated_claim("d", "pool", "whole")];
-    assert_eq!(allocate(&all, &count(1), "a"), Err(Failure::NoDevices));
-    // A counter that no slice has.
-    all.slices[0]["spec"]["sharedCounters"][0]["name"] = json!("other");
-    assert!(matches!(
-        allocate(&all, &count(1), "a"),
-        Err(Failure::NotNow(_))
-    ));
-}
-
-#[test]
-fn shares_of_a_device_consume_its_capacity() {
-    let policy =
-        json!({"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi", "max": "4Gi"}});
-    let shared = json!({"name": "nic", "allowMultipleAllocations": true,
-        "capacity": {"bandwidth": {"value": "8Gi", "requestPolicy": policy}}});
-    let mut all = objects(vec![local_slice("a", json!([shared]))]);
-    let asking =
-        |amount: Value| claim(json!({"deviceClassName": "c", "capacity": {"requests": amount}}));
-    for (amount, expect) in [
-        (json!({}), Some("1Gi")),
-        (json!({"bandwidth": "1500Mi"}), Some("2Gi")),
-        (json!({"bandwidth": "512Mi"}), Some("1Gi")),
-        (json!({"bandwidth": "5Gi"}), None),
-        (json!({"unknown": "1"}), None),
-    ] {
-        let got = allocate_all(&all, &[asking(amount.clone())], "a").ok();
-        let got = got.map(|got| {
-            let results = got[0].devices.clone().unwrap().results.unwrap();
-            assert_eq!(results[0].share_id.as_deref(), Some("share-1"));
-            results[0].consumed_capacity.clone().unwrap()["bandwidth"]
-                .0
-                .clone()
-        });
-        assert_eq!(got.as_deref(), expect, "{amount}");
-    }
-    let four = asking(json!({"bandwidth": "4Gi"}));
-    assert!(allocate_all(&all, &[four.clone(), four.clone()], "a").is_ok());
-    let mut used = allocated_claim("d", "a", "nic");
-    let result = &mut used["status"]["allocation"]["devices"]["results"][0];
-    result["shareID"] = json!("s");
-    result["consumedCapacity"] = json!({"bandwidth": "4Gi"});
-    all.allocated = vec![used];
-    assert!(allocate_all(&all, std::slice::from_ref(&four), "a").is_ok());
-    assert_eq!(
-        allocate_all(&all, &[four.clone(), four], "a"),
-        Err(Failure::NoDevices)
-    );
-}
-
-#[test]
 fn claim_without_a_solution_does_not_search_for_ever() {
     let devices: Vec<_> = (0..60)
         .map(|i| attributed(&format!("x{i}"), "id", &i.to_string()))
@@ -604,3 +412,5 @@ fn claim_without_a_solution_does_not_search_for_ever() {
 }
 
 mod abuse;
+mod consumption;
+mod pools;

@@ -47,6 +47,11 @@ impl Pods {
         Ok(())
     }
 
+    /// Returns the namespace.
+    pub fn namespace(&self) -> &'static str {
+        NAMESPACE
+    }
+
     /// Returns the path of the collection.
     pub fn collection(&self) -> String {
         format!("/api/v1/namespaces/{NAMESPACE}/pods")

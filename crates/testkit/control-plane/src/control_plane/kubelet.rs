@@ -13,7 +13,7 @@ impl ControlPlane {
     /// [`super::Options::nodes`].
     ///
     /// # Errors
-    /// The kubelet rejected its flags, ended, or did not start to serve within 30 s.
+    /// The kubelet rejected its flags, ended, or did not start to serve within 60 s.
     pub async fn start_kubelet(&self, node: &str, flags: &[&str]) -> anyhow::Result<SocketAddr> {
         let pki = &self.certificates.pki;
         let serving = format!("kubelet-serving-{node}");
@@ -28,7 +28,7 @@ impl ControlPlane {
     /// [`Self::joining_kubeconfig`] or a flag `--bootstrap-kubeconfig`.
     ///
     /// # Errors
-    /// The kubelet rejected its flags, ended, or did not start to serve within 30 s.
+    /// The kubelet rejected its flags, ended, or did not start to serve within 60 s.
     pub async fn start_joining_kubelet(
         &self,
         node: &str,

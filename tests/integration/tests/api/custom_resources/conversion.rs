@@ -264,7 +264,7 @@ async fn update_without_change_rewrites_an_object_of_an_older_version() {
         let path = format!("{}/{name}", paths[version]);
         let old = test.read(&path).await;
         let mut new = old.clone();
-        for _ in 0..100 {
+        for _ in 0..1200 {
             new = test.admin.put(&path, &old).await.expect_status(200).json();
             if new["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"] {
                 break;

@@ -5,7 +5,7 @@ use super::{
     service_hook, service_name, start,
 };
 use http::Version;
-use integration_tests::{ReplyExt, config_map, deployment};
+use integration_tests::{ReplyExt, Test, config_map, deployment};
 use serde_json::{Value, json};
 use testkit_control_plane::WebhookServer;
 
@@ -249,16 +249,29 @@ async fn match_conditions_decide_about_the_call() {
     assert!(requests(&server, "reader").is_empty());
 }
 
+/// Returns how many creations a step of admission has let pass, or rejected. Concurrent tests count,
+/// too.
+async fn count_creations(test: &Test, step: &str, rejected: bool) -> u64 {
+    let start = format!(
+        "apiserver_admission_step_admission_duration_seconds_count{{type=\"{step}\",operation=\"CREATE\",rejected=\"{rejected}\"}} "
+    );
+    let page = test.admin.get("/metrics").await.text();
+    let count = page.lines().find_map(|line| line.strip_prefix(&start));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
 #[tokio::test]
 async fn match_condition_that_fails_counts_by_the_failure_policy() {
     let test = start().await;
     let server = WebhookServer::start(&[], |_, review| allow(review)).await;
-    let mut guard = hook(&test, &server, "guard", &["configmaps"]);
+    let mut guard = hook(&test, &server, "level", &["configmaps"]);
     guard["matchConditions"] = json!([{"name": "c", "expression": "object.metadata.name == 'marker' || object.data.level == '1'"}]);
-    let mut lenient = hook(&test, &server, "lenient", &["secrets"]);
+    let mut lenient = hook(&test, &server, "any-level", &["secrets"]);
     lenient["matchConditions"] = json!([{"name": "c", "expression": "object.none.x == 1"}]);
     lenient["failurePolicy"] = json!("Ignore");
     register_validating(&test, &server, vec![guard, lenient]).await;
+    let rejected_before = count_creations(&test, "validate", true).await;
+    let admitted_before = count_creations(&test, "admit", false).await;
     let reply = test
         .admin
         .post(&test.core("configmaps"), &config_map("m"))
@@ -266,16 +279,16 @@ async fn match_condition_that_fails_counts_by_the_failure_policy() {
     let message = "configmaps \"m\" is forbidden: expression 'object.metadata.name == 'marker' || \
                    object.data.level == '1'' resulted in error: no such key: level";
     reply.expect_failure(403, "Forbidden", message);
+    assert!(count_creations(&test, "validate", true).await > rejected_before);
+    assert!(count_creations(&test, "admit", false).await > admitted_before);
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
     test.create(&test.core("secrets"), &secret).await;
-    assert!(requests(&server, "lenient").is_empty());
+    assert!(requests(&server, "any-level").is_empty());
     let page = test.admin.get("/metrics").await.text();
     for line in [
-        "apiserver_admission_match_condition_evaluation_errors_total{name=\"guard.example.com\",kind=\"webhook\",type=\"validating\",operation=\"CREATE\"} 1",
-        "apiserver_admission_match_condition_exclusions_total{name=\"lenient.example.com\",kind=\"webhook\",type=\"validate\",operation=\"CREATE\"} 1",
-        "apiserver_admission_match_condition_evaluation_seconds_count{name=\"guard.example.com\",kind=\"webhook\",type=\"validating\",operation=\"CREATE\"} 1",
-        "apiserver_admission_step_admission_duration_seconds_count{type=\"validate\",operation=\"CREATE\",rejected=\"true\"} 1",
-        "apiserver_admission_step_admission_duration_seconds_count{type=\"admit\",operation=\"CREATE\",rejected=\"false\"}",
+        "apiserver_admission_match_condition_evaluation_errors_total{name=\"level.example.com\",kind=\"webhook\",type=\"validating\",operation=\"CREATE\"} 1\n",
+        "apiserver_admission_match_condition_exclusions_total{name=\"any-level.example.com\",kind=\"webhook\",type=\"validate\",operation=\"CREATE\"} 1\n",
+        "apiserver_admission_match_condition_evaluation_seconds_count{name=\"level.example.com\",kind=\"webhook\",type=\"validating\",operation=\"CREATE\"} 1\n",
     ] {
         assert!(page.contains(line), "{line} is missing in {page}");
     }

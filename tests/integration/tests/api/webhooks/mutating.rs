@@ -294,6 +294,26 @@ async fn patch_of_a_deletion_or_of_a_wrong_type_is_an_error() {
 }
 
 #[tokio::test]
+async fn options_of_a_connection_are_changed() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/exec" => patch(
+            review,
+            &json!([{"op": "replace", "path": "/container", "value": "other"}]),
+        ),
+        _ => allow(review),
+    })
+    .await;
+    let hooks = vec![hook(&test, &server, "exec", &["pods/exec"])];
+    register_mutating(&test, &server, hooks).await;
+    test.create(&test.core("pods"), &pod("p")).await;
+    let path = format!("{}/p/exec?command=sh&container=c", test.core("pods"));
+    let reply = test.admin.post(&path, &json!({})).await;
+    let message = "container other is not valid for pod p";
+    reply.expect_failure(400, "BadRequest", message);
+}
+
+#[tokio::test]
 async fn review_of_v1beta1_needs_neither_uid_nor_kind() {
     let test = start().await;
     let server = WebhookServer::start(&[], |path, review| match path {

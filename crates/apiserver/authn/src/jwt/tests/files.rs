@@ -335,12 +335,14 @@ fn example_of_the_operators_page_is_valid() {
         "/../../../docs/operations/authentication.md"
     );
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, example) = page.split_once("```yaml\n").unwrap();
-    let (example, _) = example.split_once("```").unwrap();
-    let anonymous = load(example).unwrap();
+    // The issuers, and the field that servers without `ironclad` need beside them.
+    let blocks = page.split("```yaml\n").skip(1);
+    let blocks = blocks.map(|block| block.split_once("```").unwrap().0);
+    let example: String = blocks.take(2).collect();
+    let anonymous = load(&example).unwrap();
     let paths = vec!["/livez".to_owned(), "/readyz".to_owned()];
     assert_eq!(anonymous, Some(Anonymous::Paths(paths)));
-    let loaded = load_content(example.as_bytes().to_vec(), &[]).unwrap();
+    let loaded = load_content(example.into_bytes(), &[]).unwrap();
     let claims = json!({"aud": "my-cluster", "exp": 2000, "iat": 1000, "hd": "example.com",
         "sub": "1", "email": "a@example.com", "email_verified": true, "groups": ["dev"]});
     let user = map_claims(&loaded.issuers[0], claims.as_object().unwrap(), 1500).unwrap();

@@ -132,18 +132,48 @@ fn evicted_pod_failed_and_is_a_disruption_target() {
 }
 
 #[test]
-fn infeasible_resize_is_a_condition() {
+fn resize_has_conditions_of_its_generation_while_the_pod_runs() {
     let mut memory = memory();
-    memory.infeasible = Some("Node didn't have enough capacity: cpu".into());
+    memory.pending_resize = Some(PendingResize {
+        message: "Node didn't have enough resource: cpu".into(),
+        generation: Some(7),
+        since: NOW,
+    });
+    memory.resize_progress = Some(ResizeProgress {
+        generation: Some(6),
+        error: Some("the cgroup can't be changed".into()),
+    });
     let observed = running(vec![container("c", 0, CriState::Running, 0)]);
-    let pending = condition(
-        &compute(&simple("Always"), &observed, &memory),
-        "PodResizePending",
-    );
-    assert_eq!(
-        (pending.status.as_str(), pending.reason.as_deref()),
-        ("True", Some("Infeasible"))
-    );
+    let computed = compute(&simple("Always"), &observed, &memory);
+    for (kind, reason, message, generation) in [
+        (
+            "PodResizePending",
+            "Deferred",
+            "Node didn't have enough resource: cpu",
+            7,
+        ),
+        (
+            "PodResizeInProgress",
+            "Error",
+            "the cgroup can't be changed",
+            6,
+        ),
+    ] {
+        let condition = condition(&computed, kind);
+        assert_eq!(condition.status, "True", "{kind}");
+        assert_eq!(condition.reason.as_deref(), Some(reason), "{kind}");
+        assert_eq!(condition.message.as_deref(), Some(message), "{kind}");
+        assert_eq!(condition.observed_generation, Some(generation), "{kind}");
+    }
+    let cause = TerminationCause::SetByClient {
+        phase: "Failed",
+        reason: None,
+        message: None,
+    };
+    memory.lifecycle.terminate(cause, 0, NOW);
+    let failed = compute(&simple("Always"), &observed, &memory);
+    let mut kinds = failed.conditions.iter().flatten().map(|c| c.type_.as_str());
+    assert!(!kinds.any(|kind| kind.starts_with("PodResize")));
 }
 
 #[test]

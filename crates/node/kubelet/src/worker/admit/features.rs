@@ -157,8 +157,16 @@ mod tests {
                 unsupported,
             ),
             (
+                json!({"containers": plain, "ephemeralContainers": [{"name": "d", "securityContext": {"procMount": "Unmasked"}}]}),
+                unsupported,
+            ),
+            (
                 json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked", "privileged": true}}))}),
                 None,
+            ),
+            (
+                json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked", "privileged": true}})), "hostUsers": false}),
+                unsupported,
             ),
             (
                 json!({"containers": c(json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]}))}),
