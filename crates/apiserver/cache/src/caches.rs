@@ -2,7 +2,7 @@
 
 use crate::changes::{InstallError, NextSet, Request, check_resources};
 use crate::kind::StoredKind;
-use crate::resource::ResourceCache;
+use crate::resource::{ResourceCache, replace_together};
 use crate::served::ServedResources;
 use api_kinds::{Name, Resource};
 use apiserver_request::{GroupResource, Observer};
@@ -116,7 +116,7 @@ impl Caches {
                 cache.add_observer(observer.clone());
             }
         }
-        self.served.store(Arc::new(next.set));
+        replace_together(&next.changed, || self.served.store(Arc::new(next.set)));
         // Afterwards: a client that lists again must not find the removed resource.
         for cache in next.removed {
             cache.close();

@@ -1,7 +1,7 @@
 //! Requests to install and remove custom resources, and the set that a batch of them leads to.
 
 use crate::kind::StoredKind;
-use crate::resource::ResourceCache;
+use crate::resource::{Redescription, ResourceCache};
 use crate::served::ServedResources;
 use api_kinds::{Name, ObjectSchema, Resource, custom_prefix, is_built_in};
 use std::collections::BTreeMap;
@@ -81,6 +81,8 @@ pub(crate) struct Batch {
 /// The set that a batch leads to.
 pub(crate) struct NextSet {
     pub(crate) set: ServedResources,
+    /// Caches of the set whose objects are to be replaced when it is published.
+    pub(crate) changed: Vec<Redescription>,
     /// Caches that the batch adds.
     pub(crate) added: Vec<Arc<ResourceCache>>,
     /// Caches that the batch removes.
@@ -112,14 +114,15 @@ impl Batch {
         mut filled: BTreeMap<Name, Arc<ResourceCache>>,
     ) -> NextSet {
         let mut custom = set.custom().clone();
-        let (mut added, mut removed) = (Vec::new(), Vec::new());
+        let (mut changed, mut added, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         for (prefix, kind) in &self.kinds {
             let old = custom.remove(prefix);
             match (kind, old) {
                 (None, old) => removed.extend(old),
                 (Some(kind), Some(old)) => {
-                    let changed = Arc::new(old.with_kind(kind.clone()));
-                    custom.insert(prefix.clone(), changed);
+                    let described = old.with_kind(kind.clone());
+                    custom.insert(prefix.clone(), described.cache.clone());
+                    changed.push(described);
                 }
                 (Some(_), None) => {
                     if let Some(cache) = filled.remove(prefix) {
@@ -131,6 +134,7 @@ impl Batch {
         }
         NextSet {
             set: set.with_custom(custom),
+            changed,
             added,
             removed,
         }

@@ -44,6 +44,28 @@ pub struct ResourceCache {
     state: Arc<Mutex<State>>,
 }
 
+/// A cache under another description of its kind. Its state is that of the earlier description, and
+/// still has the earlier objects.
+pub(crate) struct Redescription {
+    pub(crate) cache: Arc<ResourceCache>,
+    objects: ObjectTable,
+    /// Both descriptions serve the same watchers.
+    keeps_watchers: bool,
+}
+
+/// Replaces the objects of the caches, and publishes the caches. A reader sees both or neither: a
+/// client that reads an object with a new default must get that default in its next write.
+pub(crate) fn replace_together(changed: &[Redescription], publish: impl FnOnce()) {
+    let mut states: Vec<_> = changed.iter().map(|one| one.cache.state.lock()).collect();
+    for (state, one) in states.iter_mut().zip(changed) {
+        state.replace_objects(one.objects.clone());
+        if !one.keeps_watchers {
+            state.watchers.close_all();
+        }
+    }
+    publish();
+}
+
 impl ResourceCache {
     pub(crate) fn new(kind: StoredKind) -> Self {
         let group_resource = GroupResource::new(&kind.resource.group, &kind.resource.plural);
@@ -66,29 +88,27 @@ impl ResourceCache {
         }
     }
 
-    /// Returns a cache of the same objects under another description of the kind. Watchers are kept
-    /// if both serve them.
-    pub(crate) fn with_kind(&self, kind: StoredKind) -> Self {
+    /// Returns a cache of the same objects under another description of the kind, which
+    /// [`replace_together`] puts in place.
+    pub(crate) fn with_kind(&self, kind: StoredKind) -> Redescription {
         let keeps_watchers = self.kind.serves_watchers_of(&kind);
-        let changed = ResourceCache {
+        let cache = ResourceCache {
             kind: Arc::new(kind),
             group_resource: self.group_resource.clone(),
             state: self.state.clone(),
         };
         // Selectable fields and encodings depend on the description. Decoding takes time, so that
         // it holds no lock; nothing but the reader's task, which calls this, changes objects.
-        let objects = self.state.lock().objects.clone();
-        let mut decoded = ObjectTable::default();
-        for entry in objects.values() {
-            decoded.insert(Arc::new(entry.with_kind(&changed.kind)));
+        let before = self.state.lock().objects.clone();
+        let mut objects = ObjectTable::default();
+        for entry in before.values() {
+            objects.insert(Arc::new(entry.with_kind(&cache.kind)));
         }
-        let mut state = changed.state.lock();
-        state.replace_objects(decoded);
-        if !keeps_watchers {
-            state.watchers.close_all();
+        Redescription {
+            cache: Arc::new(cache),
+            objects,
+            keeps_watchers,
         }
-        drop(state);
-        changed
     }
 
     /// Ends all watchers and notifies observers that the objects are deleted: the resource is

@@ -1,6 +1,7 @@
 //! Custom resources, installed and removed while the caches follow the store.
 
 use super::{config_map, selection};
+use crate::changes::{Batch, Request, check_resources};
 use crate::{Caches, InstallError};
 use api_kinds::{ObjectSchema, Resource, Storage};
 use api_meta::Meta;
@@ -9,6 +10,7 @@ use apiserver_storage::{Store, StoreConfig};
 use base_task::{CancellationToken, Tasks};
 use parking_lot::Mutex;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use testkit_etcd::FakeEtcd;
@@ -119,6 +121,37 @@ async fn changes_during_installations_are_neither_lost_nor_repeated() {
     assert_eq!(cache.len(), 601);
     assert_eq!(color(&caches, "a").as_deref(), Some("599"));
     assert_eq!(cache.get("d/a").unwrap().revision, etcd.revision() - 1);
+}
+
+#[tokio::test]
+async fn objects_change_together_with_the_description() {
+    let etcd = FakeEtcd::start().await;
+    etcd.put(&key("a"), &stored("a", "red"));
+    let (caches, _tasks) = start_caches(&etcd).await;
+    caches.install(things()).await.unwrap();
+    let cache = caches.find_cache(GROUP, "things").unwrap();
+    let before = cache.get("d/a").unwrap();
+    let mut batch = Batch::default();
+    batch.add_request(Request {
+        kinds: check_resources(things()).unwrap(),
+        done: tokio::sync::oneshot::channel().0,
+    });
+    let next = batch.next_set(&caches.served(), BTreeMap::new());
+    let now = cache.get("d/a").unwrap();
+    assert!(Arc::ptr_eq(&now, &before), "the set is not published");
+    let reader = {
+        let (caches, cache, before) = (caches.clone(), cache.clone(), before.clone());
+        std::thread::spawn(move || {
+            while Arc::ptr_eq(&cache.get("d/a").unwrap(), &before) {}
+            // A request that follows must have the description of the object that was read.
+            Arc::ptr_eq(&caches.find_cache(GROUP, "things").unwrap(), &cache)
+        })
+    };
+    caches.publish(next);
+    assert!(
+        !reader.join().unwrap(),
+        "the old description after the new object"
+    );
 }
 
 #[tokio::test]
