@@ -94,7 +94,7 @@ def verbs(c):
 @check("etcd/stored-as-upstream-stores", needs=["etcd/verbs"])
 def stored(c):
     done = subprocess.run(["etcdctl", f"--endpoints=http://127.0.0.1:{c.port}", "get", "/registry/configmaps/default/one",
-                           "--print-value-only"], capture_output=True, env=dict(os.environ, ETCDCTL_API="3"), timeout=10)
+                           "--print-value-only"], capture_output=True, env=dict(os.environ, ETCDCTL_API="3"), timeout=60)
     assert done.stdout.startswith(b"k8s\0"), done.stdout[:20]
     c.k("create", "deployment", "d", "--image=i:1", "--replicas=0")
     assert c.k("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "0"

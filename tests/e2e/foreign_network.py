@@ -203,7 +203,7 @@ def down(c):
         for words in (("link", "delete", "cni0"), ("address", "delete", f"{OTHER}/24", "dev", DEVICE)):
             subprocess.run(["ip", *words], capture_output=True, check=False)
         c.holder.stdin.close()
-        c.holder.wait(timeout=10)
+        c.holder.wait(timeout=60)
 
 
 if __name__ == "__main__":

@@ -298,7 +298,7 @@ def replace(c):
     finally:
         with open(stop, "w", encoding="utf-8"):
             pass
-    output, errors = sender.communicate(timeout=20)
+    output, errors = sender.communicate(timeout=60)
     sent, failed = (int(word) for word in output.split())
     assert sent > 50 and failed == 0, f"{failed} of {sent} requests failed: {errors}"
 

@@ -202,7 +202,7 @@ context.set_alpn_protocols(["h2"])
 if {certificate!r}: context.load_cert_chain(*{certificate!r})
 with socket.create_connection({address!r}, 5) as plain:
     with context.wrap_socket(plain) as stream:
-        stream.settimeout(5)
+        stream.settimeout(15)
         stream.sendall({payload!r})
         print(stream.recv(100))
 """

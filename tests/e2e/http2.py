@@ -27,7 +27,7 @@ class Connection:
     """A connection whose frames are written by hand; `ended` has the streams that the server closed."""
 
     def __init__(self, host, port):
-        self.socket = socket.create_connection((host, port), timeout=10)
+        self.socket = socket.create_connection((host, port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer, self.window, self.first, self.windows = b"", 65_535, 65_535, {}
         self.ended, self.closed, self.next = set(), False, 1

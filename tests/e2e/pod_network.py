@@ -77,7 +77,7 @@ class Context:
             disturb()
         finally:
             self.k("exec", name(pod), "--", "touch", "/tmp/stop")
-        output, _ = sender.communicate(timeout=20)
+        output, _ = sender.communicate(timeout=60)
         return [int(word) for word in output.split()]
 
     def restart(self, component):

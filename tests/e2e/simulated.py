@@ -187,7 +187,7 @@ def renewed(c):
         port = json.load(f)["port"]
     trust = ssl.create_default_context(cafile=os.path.join(pki, "ca.crt"))
     trust.load_cert_chain(*(os.path.join(pki, f"apiserver-kubelet-client.{ending}") for ending in ("crt", "key")))
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=10, context=trust) as page:
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=60, context=trust) as page:
         lines = page.read().decode().splitlines()
     for side in ("client", "server"):
         life = next(line for line in lines if line.startswith(f"kubelet_certificate_manager_{side}_ttl_seconds "))
@@ -248,7 +248,7 @@ class Tokens:
         headers.update({} if body is None else {"Content-Type": "application/json"})
         request = urllib.request.Request(self.server + path, data=data, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=10) as reply:
+            with urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=60) as reply:
                 text = reply.read()
                 return reply.status, json.loads(text) if text.startswith(b"{") else {}
         except urllib.error.HTTPError as error:

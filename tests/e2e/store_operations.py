@@ -24,7 +24,7 @@ from refused import no_panic  # noqa: E402
 
 def metrics(member):
     """Returns the page as a dictionary: name with labels, value."""
-    with urllib.request.urlopen(f"http://{member.endpoint}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{member.endpoint}/metrics", timeout=60) as page:
         lines = page.read().decode().splitlines()
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and not line.startswith("#")}
 
@@ -430,7 +430,7 @@ def alone(c):
 
 def page(member, path):
     try:
-        with urllib.request.urlopen(f"http://{member.endpoint}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{member.endpoint}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()

@@ -43,7 +43,7 @@ class ServiceTraffic:
     @staticmethod
     def read(k, *options):
         """Returns number, result and further words of each request."""
-        return [line.split(maxsplit=2) for line in k("logs", "caller", *options, timeout=20).splitlines()]
+        return [line.split(maxsplit=2) for line in k("logs", "caller", *options, timeout=60).splitlines()]
 
     def last(self, k):
         """Returns the number of the last request."""
