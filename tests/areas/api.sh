@@ -18,7 +18,7 @@ except urllib.error.HTTPError as error: print(error.code)' \
     "$("$kubectl" config view --output 'jsonpath={.clusters[0].cluster.server}')" "$CLUSTER/pki/ca.crt" 2>&1 | tail -1
 }
 open_version() {
-  local deadline=$((SECONDS + 60)) old
+  local deadline=$((SECONDS + 120)) old
   python3 -c 'import json, sys
 with open(sys.argv[1]) as file: tree = json.load(file)
 tree["anonymous"]["conditions"].append({"path": "/version"})

@@ -16,11 +16,11 @@ if [ -z "${OWN_NETWORK:-}" ]; then
   fi
 fi
 
-# client NAME COMMAND...: runs a client, at most 5 minutes. One that ends early without a failed check is a failure as well.
+# client NAME COMMAND...: runs a client, at most 10 minutes. One that ends early without a failed check is a failure as well.
 client() {
   local name=$1 status=0
   shift
-  timeout --foreground -k 5 300 "$@" | tee "$WORK/client.log" || status=$?
+  timeout --foreground -k 5 600 "$@" | tee "$WORK/client.log" || status=$?
   [ "$status" -eq 0 ] || grep -q ^FAIL "$WORK/client.log" || echo "FAIL interop/$name: ended with status $status"
 }
 

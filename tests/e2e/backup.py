@@ -45,7 +45,7 @@ class Context:
         self.old, self.new, self.file = (os.path.join(options.work, name) for name in ("old", "new", "backup.tar"))
 
     def run(self, *words, data=None, okay=True):
-        done = shell([self.ironclad, *words, "--data-dir", data or self.old], timeout=100)
+        done = shell([self.ironclad, *words, "--data-dir", data or self.old], timeout=180)
         assert (done.returncode == 0) == okay, f"{words} ended with {done.returncode}: {done.stderr}"
         return done.stderr
 
@@ -117,7 +117,8 @@ def restored(c):
     token = k("create", "token", "default").strip()
     # The rights of joining nodes were taken away: a restore must not grant them again.
     k("delete", "clusterrolebinding", "ironclad:node-autoapprove-bootstrap")
-    before = objects(k)
+    # Controllers write for a moment what follows from these.
+    before = until(lambda: (found := objects(k)) == objects(k) and found, 60, 1, "no object changes any more")
     c.run("backup", c.file)
     assert stat.S_IMODE(os.stat(c.file).st_mode) == 0o600
     k("delete", "secret", "password")

@@ -31,7 +31,7 @@ def silent(c):
     """The server closes connections that send nothing, or only the beginning of a protocol preface."""
     with Store(c, c.path("data")) as store:
         peer = store.peer.removeprefix("http://").split(":")
-        connections = [socket.create_connection(at, timeout=30) for at in [address(store)] * 20 + [(peer[0], int(peer[1]))] * 2]
+        connections = [socket.create_connection(at, timeout=90) for at in [address(store)] * 20 + [(peer[0], int(peer[1]))] * 2]
         for connection in connections[10:]:
             connection.sendall(PREFACE[:9])
         fine(store)

@@ -166,11 +166,11 @@ def no_store(c):
             client = bad_requests.Client(c, int(file.read()))
         status, body = until(lambda: client.ask("GET", "/readyz"), 30)
         assert status == 500 and "failed" in body, (status, body)
-        status, body = client.ask("GET", "/api/v1/namespaces/default/pods", seconds=30)
+        status, body = client.ask("GET", "/api/v1/namespaces/default/pods", seconds=90)
         assert status in (500, 503, 504) and json.loads(body)["kind"] == "Status", (status, body)
     finally:
         process.terminate()
-        out, err = ended(process, 20)
+        out, err = ended(process, 60)
     no_panic(out + err)
     assert process.returncode == 0, f"{process.returncode} {err[-300:]}"
     assert "store can't be read" in err, err[-500:]

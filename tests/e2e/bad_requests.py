@@ -185,7 +185,7 @@ def slow(c):
         stream.settimeout(1)
     ended, idle = set(), client.connect(40)
     idle.settimeout(40)
-    while len(ended) < len(streams) and time.monotonic() - begun < 40:
+    while len(ended) < len(streams) and time.monotonic() - begun < 120:
         for number, stream in enumerate(streams):
             if number in ended:
                 continue

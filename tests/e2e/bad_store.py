@@ -42,7 +42,7 @@ class Store:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(15)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -58,8 +58,8 @@ class Store:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def etcdctl(self, *words, stdin=None, seconds=10):
-        return subprocess.run(["etcdctl", f"--endpoints={self.endpoint}", "--command-timeout=5s", *words], input=stdin,
+    def etcdctl(self, *words, stdin=None, seconds=30):
+        return subprocess.run(["etcdctl", f"--endpoints={self.endpoint}", "--command-timeout=15s", *words], input=stdin,
                               capture_output=True, text=True, timeout=seconds, env={**os.environ, "ETCDCTL_API": "3"})
 
     def put(self, key, value):
@@ -169,7 +169,7 @@ def another_cluster(c):
     store = filled(c)
     with Store(c, c.path("data"), "b") as stranger:
         flag = f"--initial-cluster=a={store.peer},b={stranger.peer}"
-        refused(Store(c, store.folder, "a", store.peer, flag).argv(), store.folder, "cluster", "--data-dir", seconds=30)
+        refused(Store(c, store.folder, "a", store.peer, flag).argv(), store.folder, "cluster", "--data-dir", seconds=60)
     usable(store)
 
 
@@ -192,7 +192,7 @@ def corrupt_log(c):
     path = log_of(store)
     flip(path, b"value number 7 ")
     before = snapshot(os.path.join(store.folder, "member", "wal"))
-    refused(store.argv(), path, "corrupt", "byte", "restore", seconds=30)
+    refused(store.argv(), path, "corrupt", "byte", "restore", seconds=60)
     assert snapshot(os.path.join(store.folder, "member", "wal")) == before, "a damaged log was written to"
     flip(path, b"value number 7 "[1:])
     with open(path, "r+b") as file:
@@ -223,7 +223,7 @@ def damaged_tail(c):
     store = with_a_last_write(c)
     path = log_of(store)
     flip(path, b"the very last write", last=True)
-    refused(store.argv(), path, "corrupt", "byte", "restore", seconds=30)
+    refused(store.argv(), path, "corrupt", "byte", "restore", seconds=60)
 
 
 def missing_segment(c):
@@ -241,7 +241,7 @@ def missing_segment(c):
         raise Skip(f"the log has {len(segments)} segments only")
     kept = c.path(segments[1])
     shutil.move(os.path.join(folder, segments[1]), kept)
-    refused(store.argv(), "corrupt", "missing", os.path.join(folder, segments[2]), "restore", seconds=30)
+    refused(store.argv(), "corrupt", "missing", os.path.join(folder, segments[2]), "restore", seconds=60)
     shutil.move(kept, os.path.join(folder, segments[1]))
     usable(store)
 
@@ -281,7 +281,7 @@ def full_disk(c):
         until(lambda: again.poll() is not None or os.path.exists(store.port_file), 30, 0.05, "it ends or serves its data")
         if again.poll() is None:
             again.terminate()
-        out, err = ended(again, 20)
+        out, err = ended(again, 60)
         no_panic(out + err)
         if again.returncode != 0:
             assert "No space left" in err and point in err, err[-600:]
@@ -294,7 +294,7 @@ def full_disk(c):
 
 def no_room_at_all(c):
     with small_disk(c, "4m") as point:
-        refused(Store(c, os.path.join(point, "data")).argv(), point, "No space left", "free", seconds=30)
+        refused(Store(c, os.path.join(point, "data")).argv(), point, "No space left", "free", seconds=60)
 
 
 def unreadable(c):

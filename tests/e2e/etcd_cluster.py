@@ -392,7 +392,7 @@ def find_renewals(c, before, deadline=90):
 def server_killed(c):
     """They know no other server: the candidates of the other machine lead when the Leases end."""
     lead(c, "e1")
-    before = read_leaders(c, "e3")
+    before = until(lambda: read_leaders(c, "e3"))
     c["e1"].end("kube-apiserver", signal.SIGKILL)
     try:
         moved_to = {}
@@ -416,7 +416,7 @@ def member_killed(c):
     """Their API server uses another member within seconds, so that nothing but a renewal is late."""
     lead(c, "e2")
     victim = until(c["e2"].find_member_in_use, 60, 0)
-    before = read_leaders(c, "e3")
+    before = until(lambda: read_leaders(c, "e3"))
     victim.end("etcd", signal.SIGKILL)
     try:
         found = find_renewals(c, before)

@@ -54,7 +54,7 @@ class Context:
 
 @check("foreign-network/node-waits-for-a-network", deadline=120)
 def start(c):
-    done = c.inside(c.ironclad, "up", "--data-dir", c.data, "--pick-ports", "--cni", "none", timeout=110)
+    done = c.inside(c.ironclad, "up", "--data-dir", c.data, "--pick-ports", "--cni", "none", timeout=200)
     assert done.returncode == 0, done.stderr
     assert "no pod network" in done.stderr and "10.244.0.0/16" in done.stderr, done.stderr
     condition = c.readiness()

@@ -107,7 +107,7 @@ class Context:
         """Sends a request from outside of the cluster; the host of the URL is at the address, by default that of the gateway's Service."""
         host = url.split("/")[2]
         resolve = [word for port in (80, 443) for word in ("--resolve", f"{host}:{port}:{address or self.address}")]
-        return shell(["ip", "netns", "exec", CLIENT, "curl", "-sS", "-m", "5", *resolve, *words, url])
+        return shell(["ip", "netns", "exec", CLIENT, "curl", "-sS", "-m", "10", *resolve, *words, url])
 
     def ask_all(self, url, pattern, *words):
         """Waits until each pod has answered."""
@@ -163,8 +163,8 @@ def start(c):
     import_image(c)
     c.apply(*SHOP)
     c.own("apply", "-f", os.path.join(MANIFESTS, "gateway.yaml"))
-    c.own("rollout", "status", "deployment/ironclad-gateway", "--timeout=60s", timeout=70)
-    c.k("rollout", "status", "daemonset/shop", "--timeout=60s", timeout=70)
+    c.own("rollout", "status", "deployment/ironclad-gateway", "--timeout=90s", timeout=100)
+    c.k("rollout", "status", "daemonset/shop", "--timeout=90s", timeout=100)
 
     def entries():
         return json.loads(c.own("get", "service", "ironclad-gateway", "-o", "json"))["status"]["loadBalancer"]["ingress"]
@@ -199,10 +199,10 @@ def route(c):
         "--serviceaccount=ironclad-gateway:ironclad-gateway")
     c.apply(*GATEWAY)
     # A Secret without a right is tried again each 30 s; the RoleBinding is older than the Gateway.
-    c.k("wait", "--for=condition=Programmed", "gateway/public", "--timeout=40s", timeout=50)
+    c.k("wait", "--for=condition=Programmed", "gateway/public", "--timeout=90s", timeout=100)
     c.ask_all("https://api.example.com/v1/who", rf"(\S+) saw {re.escape(CLIENT_ADDRESS)} by https", "--cacert", certificate)
-    refused = c.curl("https://shop.example.com/", "--cacert", certificate)
-    assert refused.returncode == 60, f"a certificate for another host was accepted: {refused.stdout}"
+    # Until then, the other pod of the gateway may have no certificate at all.
+    until(lambda: c.curl("https://shop.example.com/", "--cacert", certificate).returncode == 60, what="a certificate for another host is refused")
 
 
 @check("gateway/gateways-with-the-same-listener-have-different-addresses", deadline=130,
@@ -211,7 +211,7 @@ def addresses(c):
     for name in ("first", "second"):
         c.apply(*same(name))
         # The next one is younger, in seconds.
-        c.k("wait", "--for=condition=Programmed", f"gateway/{name}", "--timeout=20s", timeout=30)
+        c.k("wait", "--for=condition=Programmed", f"gateway/{name}", "--timeout=60s", timeout=70)
     found = {name: c.json("gateway", name)["status"]["addresses"][0]["value"] for name in ("first", "second")}
     assert found["first"] == c.address != found["second"], found
     for name, address in found.items():
@@ -243,8 +243,8 @@ def outside(c):
 
     def status():
         return c.curl("http://outside.example.com/", "-o", "/dev/null", "-w", "%{http_code}").stdout
-    until(lambda: status() != "404", 20, what="the Ingress is served")
-    assert status() == "503", status()
+    # Each pod of the gateway learns of the Ingress at its own time, and each request is for one of them.
+    until(lambda: {status() for _ in range(10)} == {"503"}, what="no pod of the gateway connects to the endpoint")
 
     def is_logged():
         logs = c.own("logs", "-l", "app=ironclad-gateway", "--tail=-1")
@@ -258,7 +258,7 @@ def browse(c, program, url, certificate):
     done = shell(["ip", "netns", "exec", CLIENT, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                   "--disable-background-networking", "--disable-component-update", "--no-first-run",
                   f"--user-data-dir={c.work}/browser", f"--ignore-certificate-errors-spki-list={shell(key).stdout.strip()}",
-                  f"--host-resolver-rules=MAP *.example.com {c.address}", "--virtual-time-budget=20000", "--dump-dom", url], timeout=60)
+                  f"--host-resolver-rules=MAP *.example.com {c.address}", "--virtual-time-budget=20000", "--dump-dom", url], timeout=100)
     return done.stdout, done.stderr
 
 
@@ -270,7 +270,11 @@ def browser(c):
         raise Skip("there is no browser: apt-get install chromium")
     certificate = make_secret(c, "browsed-tls", "one.example.com", "two.example.com")
     c.apply(*BROWSED)
-    c.k("wait", "--for=condition=Programmed", "gateway/browsed", "--timeout=40s", timeout=50)
+    c.k("wait", "--for=condition=Programmed", "gateway/browsed", "--timeout=90s", timeout=100)
+    for host in ("one", "two"):
+        url = f"https://{host}.example.com/cgi-bin/who"
+        # Each pod of the gateway learns of the Gateway at its own time.
+        until(lambda url=url: all("saw" in c.curl(url, "--cacert", certificate).stdout for _ in range(10)), what=f"all pods serve {url}")
     page, errors = browse(c, program, "https://one.example.com/page.html", certificate)
     found = re.search(r"<pre>(.*)</pre>", page)
     assert found and found[1], f"{page} {errors[-600:]}"
@@ -293,7 +297,7 @@ def replace(c):
     try:
         before = c.own("get", "pods", "-l", "app=ironclad-gateway", "-o", "name").split()
         c.own("rollout", "restart", "deployment/ironclad-gateway")
-        c.own("rollout", "status", "deployment/ironclad-gateway", "--timeout=60s", timeout=70)
+        c.own("rollout", "status", "deployment/ironclad-gateway", "--timeout=90s", timeout=100)
         c.own("wait", "--for=delete", *before, "--timeout=60s", timeout=70)
     finally:
         with open(stop, "w", encoding="utf-8"):

@@ -142,11 +142,11 @@ def named_servers(c):
         assert "ironclad.local/servers" in f.read()
     c["cp3"].okay("down")
     assert c["cp3"].run("status").returncode != 0
-    listed = c["cp3"].okay("token", "list", timeout=30)
+    listed = c["cp3"].okay("token", "list", timeout=90)
     pids = {name: c[name].pids() for name in ("cp1", "cp2")}
     os.kill(pids["cp1"]["kube-apiserver"], signal.SIGSTOP)
     try:
-        again = c["cp3"].okay("token", "list", timeout=30)
+        again = c["cp3"].okay("token", "list", timeout=90)
     finally:
         os.kill(pids["cp1"]["kube-apiserver"], signal.SIGCONT)
     assert len(again.splitlines()) == len(listed.splitlines()) > 1, (listed, again)
@@ -246,8 +246,8 @@ def survive(c, victim, what, break_it, repair, leads=False):
     client = Client(c, victim)
     client.start()
     until(lambda: len(client.acknowledged) > 20, 20)
-    before = leaders(c, through)
-    old = store_leader(c, through)
+    before = until(lambda: leaders(c, through))
+    old = until(lambda: store_leader(c, through))
     victim_pids = c[victim].pids()
     led = {name: holder for name, (holder, _) in before.items()}
     began = time.monotonic()
@@ -291,8 +291,8 @@ def survive(c, victim, what, break_it, repair, leads=False):
     until(lambda: all(conditions(c.kubectl(through), name)[0]["Ready"] == "True" for name in (*CONTROL, "w1")), 60, 1)
     until(lambda: dns_ready(c, through, victim), 30)
     longest = client.finish(c)
-    new = {name: holder for name, (holder, _) in leaders(c, through).items()}
-    moved = [name for name in new if new[name] != led[name]] + (["store"] if store_leader(c, through) != old else [])
+    new = {name: holder for name, (holder, _) in until(lambda: leaders(c, through)).items()}
+    moved = [name for name in new if new[name] != led[name]] + (["store"] if until(lambda: store_leader(c, through)) != old else [])
     if leads:
         assert {"kube-scheduler"} <= set(moved), moved
     if c.traffic:
@@ -318,7 +318,7 @@ def register(victim, faults):
             name = victim
             if victim == "leaders":
                 # The machine whose scheduler leads gets the store's leader, too.
-                name = leaders(c, "cp1")["kube-scheduler"][0].split("_")[0]
+                name = until(lambda: leaders(c, "cp1"))["kube-scheduler"][0].split("_")[0]
                 lead(c, name)
             survive(c, name, what, lambda pids: break_it(c[name], pids), lambda pids: repair(c[name], pids), victim == "leaders")
 
@@ -504,7 +504,7 @@ def clones(c):
     commands = {name: c[name].command(*c.invite(), "--simulated", "--node-name", "clone") for name in ("cp2", "cp3")}
     started = {name: subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                for name, command in commands.items()}
-    errors = {name: process.communicate(timeout=100)[1] for name, process in started.items()}
+    errors = {name: process.communicate(timeout=200)[1] for name, process in started.items()}
     joined = [name for name, process in started.items() if process.returncode == 0]
     assert len(joined) == 1, errors
     refused = "cp3" if joined == ["cp2"] else "cp2"
@@ -523,7 +523,7 @@ def rejoined(c):
     commands = [c[name].command(*c.invite(), "--simulated", "--node-name", name) for name in ("cp2", "cp3")]
     started = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for command in commands]
     for process in started:
-        _, errors = process.communicate(timeout=150)
+        _, errors = process.communicate(timeout=200)
         assert process.returncode == 0, errors[-900:]
     assert set(c.members()) == set(CONTROL) and all(votes for _, votes in c.members().values()), c.members()
 
@@ -671,10 +671,10 @@ def restored(c):
 @check("ha/commands-work-without-the-load-balancer", deadline=120, needs=("ha/backup-of-a-joined-machine-is-restored",))
 def balancer(c):
     """Nothing has this address."""
-    c["cp2"].okay("init", "--control-plane-endpoint", "10.213.9.99:6443", timeout=60)
-    words = c["cp2"].okay("token", "create", "--print-join-command", timeout=30)
+    c["cp2"].okay("init", "--control-plane-endpoint", "10.213.9.99:6443")
+    words = c["cp2"].okay("token", "create", "--print-join-command", timeout=90)
     assert "ironclad join 10.213.9.99:6443 " in words, words
-    c["cp3"].okay("up", timeout=60)
+    c["cp3"].okay("up")
     with open(os.path.join(c["cp3"].folder, "admin.kubeconfig")) as f:
         assert "https://10.213.9.99:6443" in f.read()
 

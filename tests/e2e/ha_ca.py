@@ -70,7 +70,8 @@ class Page:
 
 class Administrator(Writer):
     """Writes through one API server until a request fails, with the kubeconfig of its machine, which it reads again when it changes."""
-    pause = 0.1
+    # A busy machine is no failure.
+    pause, patience = 0.1, 20
 
     def __init__(self, c, name):
         self.prefix, self.kubeconfig, self.files = name, os.path.join(c[name].folder, "admin.kubeconfig"), os.path.join(c.work, f"writer-{name}")
@@ -93,8 +94,7 @@ class Administrator(Writer):
             ca, certificate, key = self.read_kubeconfig()
             self.context = ssl.create_default_context(cafile=ca)
             self.context.load_cert_chain(certificate, key)
-        # A busy machine is no failure.
-        return super().request(*words, seconds=20, **options)
+        return super().request(*words, **options)
 
 
 def identify(c, name, ca, certificate=None, token=None):
@@ -107,7 +107,7 @@ def identify(c, name, ca, certificate=None, token=None):
     url = f"https://{c[name].address}:6443/apis/authentication.k8s.io/v1/selfsubjectreviews"
     request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10, context=context) as response:
+        with urllib.request.urlopen(request, timeout=30, context=context) as response:
             return json.load(response)["status"]["userInfo"]["username"]
     except urllib.error.HTTPError as error:
         return error.code

@@ -83,6 +83,8 @@ def renewed(c):
     """
     everyone = (*CONTROL, "w1")
     client = Client(c, "cp1")
+    # A busy machine is no failure.
+    client.patience = 20
     client.start()
     k = c.kubectl("cp2")
     commands = (k.command("get", "configmaps", "--watch-only", "-o", "name"),
@@ -131,7 +133,7 @@ def renewed(c):
         assert process.poll() is None, f"a watch ended: {read(path)[-300:]}"
         until(lambda path=path: last in read(path), 20, what=f"the last event in {path}")
         process.terminate()
-        process.wait(10)
+        process.wait(60)
     longest = client.finish(c)
     print(f"      longest write {longest:.2f} s of {len(client.acknowledged)}, none failed")
 

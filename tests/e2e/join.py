@@ -262,7 +262,7 @@ def services(c):
             return seen == names
         until(all_seen, 40, 0.05, f"answers of {names} on {pod['spec']['nodeName']}")
     script = "exec 2>&1; wget -q -O- -T 5 --no-check-certificate https://kubernetes.default.svc/readyz"
-    assert c.k("exec", name(c.guest()), "--", "sh", "-c", script).endswith("ok")
+    until(lambda: c.k("exec", name(c.guest()), "--", "sh", "-c", script).endswith("ok"), what=f"/readyz on {NODE}")
 
 
 @check("join/machines-reach-pods-and-node-ports", deadline=90, needs=RUNNING)

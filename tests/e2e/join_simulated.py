@@ -210,6 +210,8 @@ def expired(c):
     c.invite()
     token = c.command("token", "create", "--ttl", "1s")
     until(lambda: token.split(".")[0] not in c.command("token", "list"), 40)
+    public = Kubectl(c.k.kubeconfig, "kube-public")
+    until(lambda: token.split(".")[0] not in public("get", "configmap", "cluster-info", "-o", "json"), what="the signature is removed")
     c.refused("no signature of token", c.endpoint, "--token", token, "--discovery-token-ca-cert-hash", c.pin, "--node-name", "late")
     c.refused("the token is not valid", "--discovery-file", discovery_conf(c), "--token", token, "--node-name", "late")
     # A pin counts for a file, too.

@@ -158,7 +158,7 @@ def node_addresses(node):
 
 def start_talkers(c):
     c.k("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": TALKERS}))
-    c.k("rollout", "status", "daemonset/talker", "--timeout=90s", timeout=100)
+    c.k("rollout", "status", "daemonset/talker", "--timeout=150s", timeout=160)
     ranges = {node: found["spec"]["podCIDRs"] for node, found in c.nodes().items()}
     for node, pod in until(c.talkers, 30).items():
         assert versions(pod_addresses(pod)) == c.families, pod["status"]
@@ -207,7 +207,7 @@ def list_answers(c):
     for node, caller in pods.items():
         addresses = [address for other, pod in pods.items() if other != node for address in pod_addresses(pod)]
         pairs.update((node, address) for address in addresses)
-        script = "".join(f"(wget -q -O- -T 1 '{url(address, 8080)}' >/dev/null 2>&1 && echo {address}) &\n" for address in addresses)
+        script = "".join(f"(wget -q -O- -T 3 '{url(address, 8080)}' >/dev/null 2>&1 && echo {address}) &\n" for address in addresses)
         found.update((node, address) for address in c.execute(caller, f"{script}wait").split())
     return found, pairs
 
@@ -264,7 +264,7 @@ def init(c):
 
 @check(f"{DUAL}/worker-joins", deadline=120, needs=(f"{DUAL}/init",))
 def worker(c):
-    c["m2"].okay(*c.invite(), "--node-name", "m2", timeout=110)
+    c["m2"].okay(*c.invite(), "--node-name", "m2", timeout=170)
     node = c.nodes()["m2"]
     assert node_addresses(node) == c["m2"].addresses, node["status"]["addresses"]
     assert versions(pods.split("/")[0] for pods in node["spec"]["podCIDRs"]) == c.families, node["spec"]
@@ -327,7 +327,7 @@ def node_dns(c):
         c.k("exec", name(pod), "--", "nslookup", "talker.default.svc.cluster.local")
     # It is that of the machine itself which responds.
     server = next(part for part in c["m3"].components() if part["name"] == "node-dns")
-    lookup = ("exec", name(c.talkers()["m3"]), "--", "timeout", "3", "nslookup", "talker.default.svc.cluster.local", own)
+    lookup = ("exec", name(c.talkers()["m3"]), "--", "timeout", "10", "nslookup", "talker.default.svc.cluster.local", own)
     c.k(*lookup)
     os.kill(server["pid"], signal.SIGSTOP)
     try:
@@ -353,7 +353,7 @@ def tunnels(c):
     c.begin("tunnels", "64", "ab")
     c["m1"].okay("init", "--node-name", "m1", "--cni", "ironclad", "--cni-backend", "vxlan", "--pod-cidr", V6_FIRST[0],
                  "--service-cidr", V6_FIRST[1], timeout=170)
-    c["m2"].okay(*c.invite(), "--node-name", "m2", timeout=110)
+    c["m2"].okay(*c.invite(), "--node-name", "m2", timeout=170)
     assert node_addresses(c.nodes()["m2"]) == c["m2"].addresses
     start_talkers(c)
 

@@ -88,7 +88,8 @@ def pairs(c):
     pods = c.talkers()
     for caller in pods:
         for callee in pods:
-            answer = c.ask(caller, f"http://{callee['status']['podIP']}:8080/cgi-bin/who")
+            url = f"http://{callee['status']['podIP']}:8080/cgi-bin/who"
+            answer = until(lambda caller=caller, url=url: c.ask(caller, url))
             expected = f"{name(callee)} saw .*{re.escape(caller['status']['podIP'])}\\b"
             assert re.search(expected, answer), f"{name(caller)} on {caller['spec']['nodeName']} asked: {answer}"
 
@@ -104,7 +105,7 @@ def services(c):
             return seen == names
         until(all_seen, 40, 0.05, f"answers of {names} on {pod['spec']['nodeName']}")
         script = "exec 2>&1; wget -q -O- -T 5 --no-check-certificate https://kubernetes.default.svc/readyz"
-        assert c.k("exec", name(pod), "--", "sh", "-c", script).endswith("ok"), pod["spec"]["nodeName"]
+        until(lambda pod=pod, script=script: c.k("exec", name(pod), "--", "sh", "-c", script).endswith("ok"), what=f"/readyz on {pod['spec']['nodeName']}")
 
 
 def policy(policy_name, **spec):
@@ -232,7 +233,7 @@ def again(c):
     assert {component["name"]: component["pid"] for component in c.status()["components"]} == before
     fewer = shell([c.ironclad, "up", "--data-dir", c.data, "--nodes", "1"])
     assert fewer.returncode == 1 and "can't be removed yet" in fewer.stderr, fewer.stderr
-    c.k("delete", "namespace", "nodes", "--ignore-not-found", timeout=60)
+    c.k("delete", "namespace", "nodes", "--ignore-not-found", timeout=100)
 
 
 if __name__ == "__main__":

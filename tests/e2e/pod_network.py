@@ -142,7 +142,7 @@ def pairs(c):
     for caller in c.talkers():
         for callee in c.talkers():
             for source, address in zip(pod_addresses(caller), pod_addresses(callee)):
-                answer = c.ask(caller, address, 8080)
+                answer = until(lambda caller=caller, address=address: c.ask(caller, address, 8080))
                 expected = f"{name(callee)} saw .*{re.escape(source)}\\]?$"
                 assert re.search(expected, answer.strip()), f"{name(caller)} asked {address}: {answer}"
 

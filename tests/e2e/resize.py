@@ -129,7 +129,7 @@ def beyond(c):
     done = c.k.run("replace", "--raw", RESIZE.format("container"), "-f", "-", stdin=json.dumps(changed), okay=False)
     assert "node didn't have enough allocatable resources" in done.stderr, done.stderr
     assert limits_of_container(c.pod("container")) == before
-    c.k("delete", "namespace", "resize", timeout=60)
+    c.k("delete", "namespace", "resize", timeout=110)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Context:
 
 @check("simulated/node-ready")
 def node_ready(c):
-    c.k("wait", "node", "--all", "--for=condition=Ready", "--timeout=30s")
+    c.k("wait", "node", "--all", "--for=condition=Ready", "--timeout=90s", timeout=100)
 
 
 @check("simulated/nodes-have-addresses-of-their-own")
@@ -72,10 +72,14 @@ def deployment(c):
 def audit_log(c):
     path = os.path.join(c.data, "logs", "audit", "audit.log")
     assert os.stat(path).st_mode & 0o777 == 0o600 and os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
-    with open(path) as lines:
-        events = [json.loads(line) for line in lines]
-    written = [e for e in events if e["verb"] == "create" and e["objectRef"].get("resource") == "deployments"]
-    assert written and written[0]["user"]["username"] == "kubernetes-admin", written[:1]
+
+    def read():
+        """A line of the moment may not be whole yet."""
+        with open(path) as lines:
+            events = [json.loads(line) for line in lines]
+        return events, [e for e in events if e["verb"] == "create" and e["objectRef"].get("resource") == "deployments"]
+    events, written = until(lambda: (found := read())[1] and found, what="the event of the creation")
+    assert written[0]["user"]["username"] == "kubernetes-admin", written[:1]
     assert written[0]["responseStatus"]["code"] == 201 and "requestObject" not in written[0], written[0]
     assert not [e for e in events if e.get("objectRef", {}).get("resource") == "leases"]
 
@@ -104,13 +108,13 @@ def repaired(c):
 @check("simulated/pod-failed-by-another-client-is-torn-down", deadline=90)
 def failed_by_client(c):
     c.k("run", "victim", "--image=web:1")
-    c.k("wait", "pod/victim", "--for=condition=Ready", "--timeout=30s", timeout=40)
+    c.k("wait", "pod/victim", "--for=condition=Ready", "--timeout=60s", timeout=70)
     c.k("patch", "pod", "victim", "--subresource=status", "--type=merge", "-p", '{"status": {"phase": "Failed", "reason": "Lost"}}')
     until(lambda: "terminated" in c.json("pod", "victim")["status"]["containerStatuses"][0]["state"], 40,
           what="the container is terminated")
     status = c.json("pod", "victim")["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "Lost"), status
-    c.k("delete", "pod", "victim", "--timeout=30s", timeout=40)
+    c.k("delete", "pod", "victim", "--timeout=60s", timeout=70)
 
 
 @check("simulated/rollout", deadline=90, needs=WEB)
@@ -375,13 +379,13 @@ def kubelet_joins(c):
             until(lambda: c.k("wait", "node/joined", "--for=condition=Ready", "--timeout=5s"), 60, what="the node is ready")
         finally:
             kubelet.terminate()
-            kubelet.wait(20)
+            kubelet.wait(60)
         c.k("delete", "node", "joined")
         t.command("delete", token)
         until(lambda: t.get("/api", token)[0] == 401, what="the token no longer authenticates")
         refused = start("refused", token)
         try:
-            assert refused.wait(30) == 1
+            assert refused.wait(90) == 1
         finally:
             refused.kill()
         with open(os.path.join(folder, "refused.log"), encoding="utf-8") as log:

@@ -81,6 +81,10 @@ class Replacement:
         return shell(script).returncode == 0
 
 
+def key_id(token):
+    return json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))["kid"]
+
+
 def pids(c):
     return {name: x["pid"] for name, x in c.components().items()}
 
@@ -99,9 +103,12 @@ def replaced(c):
         until(r.is_verified_with_new, 20, 0.5, "the API server shows a certificate of the new CA")
         r.wait_for_published(r.added["ca"] + r.former["ca"])
         c.scaled(3)
-        fresh = c.k("create", "token", "default").strip()
-        header = json.loads(base64.urlsafe_b64decode(fresh.split(".")[0] + "=="))
-        assert header["kid"] != json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))["kid"], header
+
+        def signed_with_new():
+            """The files of keys are read at other times than those of certificates."""
+            fresh = c.k("create", "token", "default").strip()
+            return key_id(fresh) != key_id(token) and fresh
+        fresh = until(signed_with_new, 60, 0.5, "tokens are signed with the new key")
         r.drop_former()
         r.wait_for_published(r.added["ca"])
         assert pids(c) == before, "a process was restarted"

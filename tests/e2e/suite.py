@@ -15,7 +15,7 @@ from checks import Skip, check, main, shell, until  # noqa: E402
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 # Waits for an area of the other lane, and fails if it does not run at the same time.
 MEET = """
-meet() {{ touch "{folder}/$1"; timeout 50 sh -c 'until [ -e "$0" ]; do sleep 0.05; done' "{folder}/$2" || echo "FAIL $1/alone"; }}
+meet() {{ touch "{folder}/$1"; timeout 150 sh -c 'until [ -e "$0" ]; do sleep 0.05; done' "{folder}/$2" || echo "FAIL $1/alone"; }}
 note() {{ echo "$1" >>"{folder}/order"; }}
 """
 
@@ -43,7 +43,7 @@ class Suite:
 
     def run(self, *words, **options):
         process = self.start(*words, **options)
-        output, _ = process.communicate(timeout=80)
+        output, _ = process.communicate(timeout=200)
         return output, process.returncode
 
     def there(self, name):
@@ -156,7 +156,7 @@ def interrupt(number, plan, daemon, *names):
         process = s.start()
         until(lambda: all(s.there(f"{name}.begun") for name in names), 50, 0.05)
         process.send_signal(number)
-        output, _ = process.communicate(timeout=80)
+        output, _ = process.communicate(timeout=200)
         assert process.returncode == 130, output
         assert all(s.there(f"{name}.stopped") for name in names), os.listdir(s.folder)
         assert not s.processes(), s.processes()
@@ -189,7 +189,7 @@ def networks(_):
             name = f.read().strip()
         assert name in shell("ip netns list").stdout
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=80)
+        output, _ = process.communicate(timeout=200)
         assert process.returncode == 130 and name not in shell("ip netns list").stdout, output
 
 

@@ -74,7 +74,7 @@ class Traffic:
 
     def __exit__(self, *_):
         self.end.set()
-        self.thread.join(5)
+        self.thread.join(20)
 
 
 @check("survive/second-cluster-is-refused")

@@ -48,7 +48,7 @@ def watch_(c):
     seen, listed = [], c.core.list_namespaced_config_map(NAMESPACE)
 
     def follow():
-        for event in watch.Watch().stream(c.core.list_namespaced_config_map, NAMESPACE, timeout_seconds=15,
+        for event in watch.Watch().stream(c.core.list_namespaced_config_map, NAMESPACE, timeout_seconds=50,
                                           resource_version=listed.metadata.resource_version):
             seen.append((event["type"], event["object"].metadata.name))
             if event["type"] == "DELETED":
@@ -58,7 +58,7 @@ def watch_(c):
     c.core.create_namespaced_config_map(NAMESPACE, client.V1ConfigMap(metadata=client.V1ObjectMeta(name="two")))
     c.core.patch_namespaced_config_map("two", NAMESPACE, {"data": {"x": "y"}})
     c.core.delete_namespaced_config_map("two", NAMESPACE)
-    thread.join(20)
+    thread.join(60)
     assert [s for s in seen if s[1] == "two"] == [("ADDED", "two"), ("MODIFIED", "two"), ("DELETED", "two")], seen
 
 

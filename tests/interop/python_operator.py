@@ -109,7 +109,7 @@ else:
         seen = []
 
         def follow():
-            for event in c.crates().watch(namespace=NAMESPACE, timeout=20):
+            for event in c.crates().watch(namespace=NAMESPACE, timeout=100):
                 seen.append((event["type"], event["object"].spec.size))
                 if event["object"].spec.size == 3:
                     return
@@ -122,7 +122,7 @@ else:
         crates.patch(name="one", namespace=NAMESPACE, body=[{"op": "replace", "path": "/spec/size", "value": 3}],
                      content_type="application/json-patch+json")
         until(lambda: passes(c.size, "one") == "3", 20)
-        thread.join(20)
+        thread.join(60)
         assert seen[0][0] == "ADDED" and ("MODIFIED", 3) in seen, seen
 
     @check("interop/python-operator/apply", needs=("interop/python-operator/create",))
@@ -140,7 +140,7 @@ else:
             until(lambda: not passes(lambda: c.crates().get(name=name, namespace=NAMESPACE)), 20)
             until(lambda: not passes(c.size, name), 30, what="the ConfigMap of the owner is collected")
         c.process.terminate()
-        c.process.wait(20)
+        c.process.wait(60)
         client.ApiextensionsV1Api().delete_custom_resource_definition("crates." + GROUP)
         c.core.delete_namespace(NAMESPACE)
 

@@ -214,7 +214,7 @@ def leaders(c, through):
     """Returns the holders of the leases of scheduler, controller manager and the worker, with the time of the last renewal."""
     found = {}
     for name, namespace in LEASES:
-        lease = json.loads(c.kubectl(through, namespace).run("get", "lease", name, "-o", "json", timeout=5).stdout)
+        lease = json.loads(c.kubectl(through, namespace).run("get", "lease", name, "-o", "json", timeout=15).stdout)
         found[name] = (lease["spec"]["holderIdentity"], lease["spec"]["renewTime"])
     return found
 
@@ -228,7 +228,7 @@ def store_leader(c, through):
 
 def lead(c, name):
     """Moves the store's leader to a machine."""
-    leader = store_leader(c, name)
+    leader = until(lambda: store_leader(c, name))
     if leader != name:
         members = json.loads(c[name].etcdctl("member", "list", "--write-out=json"))["members"]
         target = next(found["ID"] for found in members if found["name"] == name)

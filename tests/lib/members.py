@@ -72,7 +72,7 @@ class Member:
             self.process.wait()
 
     def etcdctl(self, *words, seconds=3, text=None):
-        words = [*self.inside, "etcdctl", f"--endpoints={self.endpoint}", "--dial-timeout=1s", f"--command-timeout={seconds}s", *words]
+        words = [*self.inside, "etcdctl", f"--endpoints={self.endpoint}", f"--dial-timeout={max(1, seconds // 3)}s", f"--command-timeout={seconds}s", *words]
         return subprocess.run(words, capture_output=True, text=True, timeout=seconds + 10, input=text,
                               env={**os.environ, "ETCDCTL_API": "3"})
 

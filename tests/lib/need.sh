@@ -29,7 +29,7 @@ wanted() { [ -z "$ONLY" ] || [[ $1 == *"$ONLY"* ]]; }
 # `build` has built is run without cargo.
 rust_tests() {
   if [ -e "$RUN/programs.json" ]; then python3 tests/lib/rust_tests.py "$RUN/programs.json" "$@" --only "$ONLY" 2>&1
-  else timeout 1500 cargo test "$@" --tests --locked --quiet --no-fail-fast ${ONLY:+-- "$ONLY"} 2>&1
+  else timeout 2700 cargo test "$@" --tests --locked --quiet --no-fail-fast ${ONLY:+-- "$ONLY"} 2>&1
   fi
 }
 

@@ -39,7 +39,7 @@ def sentence(err):
     return lines[0]
 
 
-def refused(argv, *words, code=1, seconds=15, env=None):
+def refused(argv, *words, code=1, seconds=60, env=None):
     """Runs a program that must fail with all `words` in its one sentence; returns the sentence."""
     argv = [str(word) for word in argv]
     process = start(argv, env)

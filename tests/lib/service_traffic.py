@@ -60,5 +60,5 @@ class ServiceTraffic:
         return len(lines)
 
     def delete(self, k):
-        k("delete", "service", "server", timeout=30)
-        k("delete", "pod", "caller", *self.servers, "--timeout=40s", timeout=50)
+        k("delete", "service", "server", timeout=60)
+        k("delete", "pod", "caller", *self.servers, "--timeout=60s", timeout=70)

@@ -9,8 +9,8 @@ import urllib.request
 
 class Writer(threading.Thread):
     """Creates ConfigMaps through one API server, and continues with the next one when a request fails."""
-    # Of the names of its objects, and seconds between two of them.
-    prefix, pause = "write", 0.02
+    # Of the names of its objects, seconds between two of them, and seconds for a response.
+    prefix, pause, patience = "write", 0.02, 3
 
     def __init__(self, servers, ca, certificate, key, first=0):
         super().__init__(daemon=True)
@@ -21,9 +21,9 @@ class Writer(threading.Thread):
         # Requests that failed, and why the last one did.
         self.failures, self.reason = 0, None
 
-    def request(self, server, path, body=None, seconds=3):
+    def request(self, server, path, body=None):
         request = urllib.request.Request(server + path, data=body and json.dumps(body).encode(), headers={"Content-Type": "application/json"})
-        return urllib.request.urlopen(request, timeout=seconds, context=self.context)
+        return urllib.request.urlopen(request, timeout=self.patience, context=self.context)
 
     def run(self):
         number = 0

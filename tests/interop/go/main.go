@@ -30,14 +30,14 @@ func check(name string, err error) {
 	fmt.Printf("ok interop/go/%s\n", name)
 }
 
-// until polls a condition of the local cache (no request is made) until it holds or 30 seconds are over.
+// until polls a condition of the local cache (no request is made) until it holds or 60 seconds are over.
 func until(what string, condition func() bool) error {
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if condition() {
 			return nil
 		}
 	}
-	return fmt.Errorf("not within 30 s: %s", what)
+	return fmt.Errorf("not within 60 s: %s", what)
 }
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client := kubernetes.NewForConfigOrDie(config)
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 240*time.Second)
 	defer cancel()
 
 	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})

@@ -18,7 +18,7 @@ const objects = k8s.KubernetesObjectApi.makeApiClient(config);
 const patchAs = (type) => k8s.setHeaderOptions('Content-Type', type);
 
 /** Waits until `condition` returns a true value; an error of it counts as false. */
-async function until(condition, seconds = 30) {
+async function until(condition, seconds = 60) {
   const end = Date.now() + seconds * 1000;
   for (let last; ; ) {
     try {
@@ -83,7 +83,7 @@ async function watchFromRevision() {
   await core.createNamespacedSecret({ namespace: NAMESPACE, body: { metadata: { name: 'past' }, stringData: { a: 'b' } } });
   await core.deleteNamespacedSecret({ namespace: NAMESPACE, name: 'past' });
   const seen = [];
-  const query = { resourceVersion: since, timeoutSeconds: 2, allowWatchBookmarks: true };
+  const query = { resourceVersion: since, timeoutSeconds: 10, allowWatchBookmarks: true };
   await new Promise((resolve, reject) => {
     new k8s.Watch(config)
       .watch(`/api/v1/namespaces/${NAMESPACE}/secrets`, query, (type, object) => seen.push([type, object.metadata.name]), resolve)

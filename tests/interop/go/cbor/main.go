@@ -233,8 +233,8 @@ func useDynamic(ctx context.Context, client dynamic.Interface) {
 			if err == nil && want.object != nil {
 				err = equal("the object of the event", event.Object, any(want.object))
 			}
-		case <-time.After(30 * time.Second):
-			err = fmt.Errorf("no event within 30 s")
+		case <-time.After(60 * time.Second):
+			err = fmt.Errorf("no event within 60 s")
 		}
 		report.Check("dynamic/event-"+strings.ToLower(string(want.kind)), err)
 	}
@@ -249,7 +249,7 @@ func main() {
 	other, err := server.New(os.Args[2], filepath.Dir(os.Args[1]), "cbor", 9, "--feature-gates=CBORServingAndStorage=true")
 	report.Must("flags", err)
 	report.Must("start", other.Start())
-	ctx, cancel := context.WithTimeout(context.Background(), 120*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 280*time.Second)
 	defer cancel()
 	counter := &forms{seen: map[string]int{}}
 	config, err := newConfig(os.Args[1], other.Address, counter)

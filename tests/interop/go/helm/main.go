@@ -93,7 +93,7 @@ func main() {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Args[1])
 	report.Must("config", err)
 	c := cluster{client: kubernetes.NewForConfigOrDie(config), dynamic: dynamic.NewForConfigOrDie(config)}
-	ctx, cancel := context.WithTimeout(context.Background(), 120*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 280*time.Second)
 	defer cancel()
 
 	flags := genericclioptions.NewConfigFlags(false)
@@ -108,19 +108,19 @@ func main() {
 
 	install := action.NewInstall(helm)
 	install.ReleaseName, install.Namespace, install.CreateNamespace = name, namespace, true
-	install.Wait, install.Timeout = true, 40*time.Second
+	install.Wait, install.Timeout = true, 90*time.Second
 	_, err = install.RunWithContext(ctx, chart, nil)
 	report.Must("install", err)
 	report.Check("installed", c.follows(ctx, "first", 1, "1"))
 
 	upgrade := action.NewUpgrade(helm)
-	upgrade.Namespace, upgrade.Wait, upgrade.Timeout = namespace, true, 40*time.Second
+	upgrade.Namespace, upgrade.Wait, upgrade.Timeout = namespace, true, 90*time.Second
 	_, err = upgrade.RunWithContext(ctx, name, chart, map[string]any{"text": "second", "replicas": 2})
 	report.Check("upgrade", err)
 	report.Check("upgraded", c.follows(ctx, "second", 2, "2"))
 
 	rollback := action.NewRollback(helm)
-	rollback.Version, rollback.Wait, rollback.Timeout = 1, true, 40*time.Second
+	rollback.Version, rollback.Wait, rollback.Timeout = 1, true, 90*time.Second
 	report.Check("rollback", rollback.Run(name))
 	report.Check("rolled-back", c.follows(ctx, "first", 1, "2"))
 
@@ -131,7 +131,7 @@ func main() {
 	report.Check("history", err)
 
 	uninstall := action.NewUninstall(helm)
-	uninstall.Wait, uninstall.Timeout = true, 40*time.Second
+	uninstall.Wait, uninstall.Timeout = true, 90*time.Second
 	_, err = uninstall.Run(name)
 	report.Check("uninstall", err)
 	_, err = c.client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})

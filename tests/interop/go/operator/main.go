@@ -127,7 +127,7 @@ func main() {
 	report.Must("config", err)
 	seen := &warnings{}
 	config.WarningHandler = seen
-	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 280*time.Second)
 	defer cancel()
 	scheme := newScheme()
 	direct, err := client.New(config, client.Options{Scheme: scheme})
@@ -145,8 +145,8 @@ func main() {
 		report.Check("elected", nil)
 	case err := <-done:
 		report.Must("elected", fmt.Errorf("the manager ended: %v", err))
-	case <-time.After(40 * time.Second):
-		report.Must("elected", fmt.Errorf("not within 40 s"))
+	case <-time.After(90 * time.Second):
+		report.Must("elected", fmt.Errorf("not within 90 s"))
 	}
 	report.Check("lease", checkLease(ctx, direct))
 	mutating, validating := configurations(base, ca)
@@ -168,8 +168,8 @@ func main() {
 	stop()
 	select {
 	case err = <-done:
-	case <-time.After(20 * time.Second):
-		err = fmt.Errorf("the manager did not stop within 20 s")
+	case <-time.After(60 * time.Second):
+		err = fmt.Errorf("the manager did not stop within 60 s")
 	}
 	report.Check("stopped", err)
 	report.Check("lease-released", leaseIsReleased(ctx, direct))
@@ -448,8 +448,8 @@ func finalized(ctx context.Context, c client.Client, sites *reconciler) error {
 		if name != "one" {
 			return fmt.Errorf("finalized %q", name)
 		}
-	case <-time.After(20 * time.Second):
-		return fmt.Errorf("the finalizer did not run within 20 s")
+	case <-time.After(60 * time.Second):
+		return fmt.Errorf("the finalizer did not run within 60 s")
 	}
 	return report.Until(func() error {
 		for _, object := range []client.Object{&Site{}, &appsv1.Deployment{}} {

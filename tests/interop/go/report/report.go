@@ -33,14 +33,14 @@ func Must(name string, err error) {
 	}
 }
 
-// Until polls a condition until it returns nil or 30 seconds are over.
+// Until polls a condition until it returns nil or 60 seconds are over.
 func Until(condition func() error) error {
 	err := condition()
-	for end := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(end); err = condition() {
+	for end := time.Now().Add(60 * time.Second); err != nil && time.Now().Before(end); err = condition() {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if err != nil {
-		return fmt.Errorf("not within 30 s: %w", err)
+		return fmt.Errorf("not within 60 s: %w", err)
 	}
 	return nil
 }

@@ -57,7 +57,8 @@ type balancer struct {
 func (b *balancer) check(ctx context.Context, clients []kubernetes.Interface) {
 	for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 		for at, client := range clients {
-			request, cancel := context.WithTimeout(ctx, time.Second)
+			// A busy server is ready as well: without any server, requests would fail.
+			request, cancel := context.WithTimeout(ctx, 5*time.Second)
 			err := client.Discovery().RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(request).Error()
 			cancel()
 			b.ready[at].Store(err == nil)

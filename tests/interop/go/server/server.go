@@ -33,12 +33,10 @@ func New(pid, folder, name string, number int, flags ...string) (*Server, error)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := findPort(30_000 + number)
 	if err != nil {
 		return nil, err
 	}
-	address := listener.Addr().(*net.TCPAddr)
-	listener.Close()
 	all := []string{"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", address.Port),
 		fmt.Sprintf("--advertise-address=192.0.2.%d", number)}
 	all = append(all, flags...)
@@ -54,6 +52,18 @@ func New(pid, folder, name string, number int, flags ...string) (*Server, error)
 	}
 	log := filepath.Join(folder, fmt.Sprintf("%s-%d.log", name, number))
 	return &Server{program: program, flags: all, Address: address.String(), log: log}, nil
+}
+
+// findPort returns an address that is free at the moment, from this port on. The kernel takes the ports of connections from 32768
+// on: a connection could have the port of a server that is restarted.
+func findPort(first int) (*net.TCPAddr, error) {
+	for port := first; port < 32_768; port += 10 {
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			defer listener.Close()
+			return listener.Addr().(*net.TCPAddr), nil
+		}
+	}
+	return nil, fmt.Errorf("there is no free port from %d on", first)
 }
 
 // Start starts the process.

@@ -166,7 +166,7 @@ func sample(samples map[string]json.RawMessage, client typedClient, number int) 
 
 // await waits for an event of this type for this object.
 func await(events watch.Interface, wanted watch.EventType, name string) error {
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(60 * time.Second)
 	for {
 		select {
 		case event, open := <-events.ResultChan():
@@ -181,7 +181,7 @@ func await(events watch.Interface, wanted watch.EventType, name string) error {
 				return nil
 			}
 		case <-deadline:
-			return fmt.Errorf("the watch sent no %s within 30 s", wanted)
+			return fmt.Errorf("the watch sent no %s within 60 s", wanted)
 		}
 	}
 }
@@ -215,12 +215,12 @@ func background() metav1.DeleteOptions {
 
 // gone waits until an object is not found: finalizers of controllers may hold it for a moment.
 func gone(ctx context.Context, client typedClient, name string) error {
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if _, err := client.call("Get", ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is still there after 20 s", name)
+	return fmt.Errorf("%s is still there after 60 s", name)
 }
 
 // listed checks that a list holds an object of this name, and returns the list's revision.
